@@ -20,6 +20,7 @@ from warploom.programs import (
     gemm_grouped_block_scaled,
     gemm_quantised,
     paged_decode,
+    paged_prefill,
     ragged_prefill,
 )
 from warploom.target import cuda_target
@@ -103,6 +104,14 @@ class Draw:
             self.of(*HALVES), arch=self.arch,
         )  # fmt: skip
 
+    def paged_prefill(self) -> Any:
+        shared, step = self.of(1, 2, 8), 8
+        return paged_prefill(
+            shared * self.of(1, 2, 7, 16, 71), shared, step * int(self.rng.integers(1, 33)),
+            self.of(*HALVES), self.of(8, 16, 32, 64, 128, 256), self.of(True, False),
+            arch=self.arch,
+        )  # fmt: skip
+
     def conv2d(self) -> Any:
         taps = self.of((1, 1), (3, 3), (5, 5), (1, 3))
         return conv2d(
@@ -114,7 +123,8 @@ class Draw:
 
 PROGRAMS = (
     "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
-    "attention", "conv2d", "paged_decode", "ragged_prefill",
+    "attention", "conv2d", "paged_decode", "paged_prefill",
+    "ragged_prefill",
 )  # fmt: skip
 _MANY = pytest.param(100, marks=pytest.mark.long)
 
@@ -145,6 +155,7 @@ LARGEST = {
     "paged decode of 192": lambda arch: paged_decode(16, 2, 192, arch=arch),
     "ragged prefill of 256": lambda arch: ragged_prefill(16, 2, 256, arch=arch),
     "ragged prefill of 192 and 128": lambda arch: ragged_prefill(16, 16, 192, 128, arch=arch),
+    "paged prefill of 256": lambda arch: paged_prefill(16, 2, 256, sliding_window=True, arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

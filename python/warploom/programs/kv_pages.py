@@ -6,6 +6,9 @@ from typing import Any
 
 from tvm.script import tirx as T
 
+from warploom.errors import IllegalCombination
+from warploom.layout.smem_matrix import ATOM_ROWS
+
 
 def named_scalar(value: Any) -> Any:
     """A value as a scalar, which is computed once: TVM writes out what a variable is bound to."""
@@ -65,11 +68,11 @@ class SequencePages:
         self.length = named_scalar(length - self._left_out * page_size)
 
     def page_of(self, number: Any) -> Any:
-        """The page of a number; the last one behind the end."""
+        """The page of a number; the last one behind the end, some page before the first."""
         place = self.begin + number
         if self._sliding:
             place += T.Select(number < self._sink_pages, 0, self._left_out)
-        return self._values[T.min(place, self._last)]
+        return self._values[T.max(T.min(place, self._last), 0)]
 
     def hides(self, first: Any, count: int) -> Any:
         """Whether a query may not see all of these tokens."""
@@ -83,3 +86,25 @@ class SequencePages:
         if not self._sliding:
             return token < self.length
         return T.And(token < self.length, T.Or(token < self._sink, token >= self._window))
+
+    def behind(self, count: Any) -> Any:
+        """Of the tokens that a query sees, the first of so many last ones; 0 if there are fewer."""
+        if not self._sliding:
+            return T.max(self.length - count, 0)
+        hidden = T.max(self._window - self._sink, 0)
+        place = T.max(self.length - hidden - count, 0)
+        return T.Select(place < self._sink, place, place + hidden)
+
+
+def check_pages(page_size: int, keys: int) -> None:
+    """Raise unless TMA fills a step of so many keys from whole pages, or parts of one.
+
+    Raises
+    ------
+    IllegalCombination
+    """
+    if page_size < 1 or page_size % ATOM_ROWS or (keys % page_size and page_size % keys):
+        raise IllegalCombination(
+            f"page_size is {page_size}; TMA fills a step of {keys} keys from pages of multiples of "
+            f"{ATOM_ROWS} tokens that divide {keys}, or are multiples of it."
+        )

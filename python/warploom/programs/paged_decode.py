@@ -28,8 +28,7 @@ from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
-from warploom.layout.smem_matrix import ATOM_ROWS
-from warploom.programs.kv_pages import SequencePages, named_scalar
+from warploom.programs.kv_pages import SequencePages, check_pages, named_scalar
 from warploom.programs.merge_parts import MOST_CTAS, THREADS, PartsOfSequences
 from warploom.programs.sequences import bits_below
 from warploom.target import SM90A
@@ -107,7 +106,7 @@ def paged_decode(
     config = config or choose(problem)
     costs = chunk_costs(problem, config, machine_for())
     keys, width = config.tile_n, problem.padded_dim
-    _check_pages(page_size, keys)
+    check_pages(page_size, keys)
     group, rows, blocks = heads // kv_heads, config.tile_m, problem.row_blocks
     # A step has several pages, or a page has several steps.
     pages_a_step, steps_a_page = max(1, keys // page_size), max(1, page_size // keys)
@@ -302,12 +301,4 @@ def _check(heads: int, kv_heads: int, head_dim: int, dtype: str) -> None:
     if min(heads, kv_heads) < 1 or heads % kv_heads:
         raise IllegalCombination(
             f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
-        )
-
-
-def _check_pages(page_size: int, keys: int) -> None:
-    if page_size < 1 or page_size % ATOM_ROWS or (keys % page_size and page_size % keys):
-        raise IllegalCombination(
-            f"page_size is {page_size}; TMA fills a step of {keys} keys from pages of multiples of "
-            f"{ATOM_ROWS} tokens that divide {keys}, or are multiples of it."
         )

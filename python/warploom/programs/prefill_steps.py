@@ -26,11 +26,11 @@ from warploom.target import SM90A, SM100A
 NOTHING = -5e4
 #: Below every logit, and finite.
 _LOWEST = -3e38
-#: Elements of a head: a thread then holds 128 of the sums of 64 rows.
-_MOST_ELEMENTS = 256
 #: Elements of 16 bits that one MMA contracts, and what its columns are a multiple of (PTX ISA,
 #: "Asynchronous Warpgroup Level Matrix Shape"; "Tensorcore 5th Generation", shapes of 128 rows).
 _MMA_K, _MMA_N = 16, {SM90A.name: 8, SM100A.name: 16}
+#: Threads of a CTA that writes results of queries without keys.
+_THREADS = 128
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,8 @@ class PrefillTiles:
     config: Config
 
     def __post_init__(self) -> None:
-        problem = self.problem
         if self.dtype not in ("float16", "bfloat16"):
             raise IllegalCombination(f"dtype is {self.dtype}; it must be float16 or bfloat16.")
-        for name in ("head_dim", "value_dim"):
-            elements = getattr(problem, name)
-            if elements % 8 or not 0 < elements <= _MOST_ELEMENTS:
-                raise IllegalCombination(
-                    f"{name} is {elements}; TMA and the registers of a tile take multiples of 8 up "
-                    f"to {_MOST_ELEMENTS}, so pad the heads."
-                )
-        if min(problem.heads, problem.kv_heads) < 1 or problem.heads % problem.kv_heads:
-            raise IllegalCombination(
-                f"{problem.heads} heads cannot share {problem.kv_heads} of K and V evenly; "
-                "kv_heads must divide heads."
-            )
 
     @property
     def rows(self) -> int:
@@ -105,6 +92,30 @@ def powers_of(sm_scale: Any) -> Any:
     return sm_scale * T.float32(math.log2(math.e))
 
 
+def nothing_of(heads: int, value_dim: int, dtype: str) -> Any:
+    """Results of a query where no sequence has a key, as a function for a kernel.
+
+    Returns
+    -------
+    T.inline
+        ``(Out, Lse, row)``.
+    """
+
+    @T.inline
+    def write_nothing(Out, Lse, row):
+        thread = T.thread_id([_THREADS])
+        for i in T.serial(-(-heads * value_dim // _THREADS)):
+            at: T.let = i * _THREADS + thread
+            if at < heads * value_dim:
+                head: T.let = T.truncdiv(at, value_dim)
+                Out[row, head, at - head * value_dim] = T.cast(0, dtype)
+        for i in T.serial(-(-heads // _THREADS)):
+            if i * _THREADS + thread < heads:
+                Lse[row, i * _THREADS + thread] = T.float32(NOTHING)
+
+    return write_nothing
+
+
 def prefill_steps(tiles: PrefillTiles) -> Any:
     """The statements of a tile, as a function for a kernel.
 
@@ -114,10 +125,9 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
         ``(Q, Out, Lse, tile, keys, mask, beside, factor)``. ``Q`` and ``Out`` are ``(queries,
         heads, elements)``, ``tile`` a :class:`~warploom.programs.sequences.QueryTile`, ``beside``
         the number of the tile among those of its queries, ``factor`` that of the logits.
-        ``keys.load(K_s, V_s, step)`` loads block ``step`` of keys and block ``step - 1`` of values,
-        which is 0 for step 0; ``keys.length`` is their number. ``mask.sees(query, key)`` says
-        which keys a query sees: of the first ``mask.end(query)`` at most, all of the first
-        ``mask.whole(query)``, both ascending.
+        ``keys.load(K_s, V_s, block, step)`` loads a block of keys and the block before it of
+        values, which is 0 in step 0; ``keys.length`` is their number. ``mask`` is of
+        :mod:`warploom.programs.prefill_masks`.
     """
     rows, keys_a_step, dtype, heads = tiles.rows, tiles.keys, tiles.dtype, tiles.heads
     wide, columns, queries = tiles.wide, tiles.columns, tiles.queries
@@ -149,6 +159,7 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
         first: T.let = tile.first
         start: T.int32 = tile.begin + first
         head: T.int32 = beside * heads
+        skipped: T.int32 = T.truncdiv(T.max(mask.begin(first), 0), keys_a_step)
         blocks: T.int32 = T.truncdiv(
             T.max(mask.end(first + (queries - 1)), 0) + (keys_a_step - 1), keys_a_step
         )
@@ -160,9 +171,10 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
         Tx.cta.fill(total, T.float32(1))
         Tx.cta.zero(P)
         Tx.cta.zero(acc)
-        for step in wl.pipelined(blocks + 1, stages):
-            keys.load(K_s, V_s, step)
-            at: T.int32 = step * keys_a_step
+        for step in wl.pipelined(T.max(blocks - skipped, 0) + 1, stages):
+            block: T.int32 = skipped + step
+            keys.load(K_s, V_s, block, step)
+            at: T.int32 = block * keys_a_step
             if in_place:  # before the first MMA, which warpgroups would have to await otherwise
                 clear_end(V_s, V_s, at, keys.length)
             Tx.cta.gemm_async(S, Q_s, K_s)
@@ -173,7 +185,7 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
                 Tx.cta.gemm_async(acc, P, V_z, transB=True, accum=True)
             else:
                 Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
-            if step >= first_masked:
+            if block >= first_masked:
                 for i, j in T.grid(rows, keys_a_step):
                     S[i, j] = T.if_then_else(
                         mask.sees(first + T.truncdiv(i, heads), at + j), S[i, j], T.float32("-inf")

@@ -17,13 +17,16 @@ from warploom.decide.families.prefill import PrefillProblem
 from warploom.decide.selector import choose
 from warploom.kernels.kernel_name import named
 from warploom.programs.kv_pages import named_scalar
-from warploom.programs.prefill_steps import NOTHING, PrefillTiles, powers_of, prefill_steps
+from warploom.programs.prefill_masks import CausalMask
+from warploom.programs.prefill_steps import (
+    PrefillTiles,
+    nothing_of,
+    powers_of,
+    prefill_steps,
+)
 from warploom.programs.sequences import QueryTile, bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
-
-#: Threads of a CTA that writes results of queries without keys.
-_THREADS = 128
 
 
 @with_dtype_names
@@ -81,7 +84,7 @@ def ragged_prefill(
     value_dim = value_dim or head_dim
     problem = PrefillProblem(heads, kv_heads, head_dim, value_dim, arch)
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
-    steps = prefill_steps(tiles)
+    steps, write_nothing = prefill_steps(tiles), nothing_of(heads, value_dim, dtype)
 
     @T.prim_func
     def batch_prefill_ragged_kv(
@@ -124,44 +127,9 @@ def ragged_prefill(
                 steps(Q, Out, Lse, tile, own, mask, beside, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(keys > 0, 0, queries)])
-            thread = T.thread_id([_THREADS])
-            for i in T.serial(-(-heads * value_dim // _THREADS)):
-                at: T.let = i * _THREADS + thread
-                if at < heads * value_dim:
-                    head: T.let = T.truncdiv(at, value_dim)
-                    Out[row, head, at - head * value_dim] = T.cast(0, dtype)
-            for i in T.serial(-(-heads // _THREADS)):
-                if i * _THREADS + thread < heads:
-                    Lse[row, i * _THREADS + thread] = T.float32(NOTHING)
+            write_nothing(Out, Lse, row)
 
     return batch_prefill_ragged_kv
-
-
-@T.meta_class
-class CausalMask:
-    """Which keys a query sees: all, or those up to its own place; the last query has the last key.
-
-    Parameters
-    ----------
-    causal : int32 expression
-        Above 0 for the latter.
-    queries, keys : int32 expression
-        How many there are.
-    """
-
-    def __init__(self, causal: Any, queries: Any, keys: Any) -> None:
-        self._keys = keys
-        self._ahead = named_scalar(T.Select(causal > 0, keys - queries, keys))
-
-    def end(self, query: Any) -> Any:
-        """How many of the first keys a query sees."""
-        return T.min(query + 1 + self._ahead, self._keys)
-
-    whole = end
-
-    def sees(self, query: Any, key: Any) -> Any:
-        """Whether a query sees a key."""
-        return T.And(key < self._keys, key <= query + self._ahead)
 
 
 @T.meta_class
@@ -190,10 +158,10 @@ class RaggedKeys:
         self._begin = named_scalar(indptr[b])
         self.length = named_scalar(indptr[b + 1] - self._begin)
 
-    def load(self, k_tile: Any, v_tile: Any, step: Any) -> None:
-        """Block ``step`` of keys, and block ``step - 1`` of values: 0 for step 0."""
+    def load(self, k_tile: Any, v_tile: Any, block: Any, step: Any) -> None:
+        """A block of keys, and the block before it of values: 0 in step 0."""
         count = self._tiles.keys
-        row = named_scalar(self._begin + step * count)
+        row = named_scalar(self._begin + block * count)
         # All rows of a block above the tensor are 0.
         before = named_scalar(T.Select(step > 0, row - count, -count))
         Tx.cta.copy_async(k_tile, self._k[row : row + count, self._head, 0 : self._tiles.wide])

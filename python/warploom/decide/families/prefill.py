@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from warploom.decide.config import Config
 from warploom.decide.families.attention import AttentionProblem, choose_attention
 from warploom.decide.machine import Machine
+from warploom.errors import IllegalCombination
 from warploom.target import ARCHS, SM90A
 
+#: Elements of a head: a thread then holds 128 of the sums of 64 rows.
+_MOST_ELEMENTS = 256
 #: Bytes of an element of Q, K, V and the output.
 _BYTES = 2
 #: Elements of a row of the widest swizzle: what arrives in shared memory has whole rows of it.
@@ -34,6 +37,13 @@ class PrefillProblem:
     head_dim, value_dim : int
         Elements of a head of Q and K, and of V and the output.
     arch : str
+    page_size : int, optional
+        Tokens of a page, if keys and values lie in pages.
+
+    Raises
+    ------
+    IllegalCombination
+        If there is no kernel for the elements, or the heads cannot share those of K and V.
     """
 
     heads: int
@@ -41,6 +51,21 @@ class PrefillProblem:
     head_dim: int
     value_dim: int
     arch: str = SM90A.name
+    page_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("head_dim", "value_dim"):
+            elements = getattr(self, name)
+            if elements % 8 or not 0 < elements <= _MOST_ELEMENTS:
+                raise IllegalCombination(
+                    f"{name} is {elements}; TMA and the registers of a tile take multiples of 8 up "
+                    f"to {_MOST_ELEMENTS}, so pad the heads."
+                )
+        if min(self.heads, self.kv_heads) < 1 or self.heads % self.kv_heads:
+            raise IllegalCombination(
+                f"{self.heads} heads cannot share {self.kv_heads} of K and V evenly; kv_heads must "
+                "divide heads."
+            )
 
     @property
     def in_place(self) -> bool:
@@ -59,7 +84,15 @@ def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
         ),
         machine,
     )
-    return replace(config, tile_n=min(config.tile_n, _most_keys(problem, config)), ctas_per_sm=1)
+    keys = min(config.tile_n, _most_keys(problem, config))
+    return replace(config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1)
+
+
+def _of_pages(most: int, page_size: int | None) -> int:
+    """Keys of a step: whole pages, or an even part of one, if there is such a number."""
+    counts = range(most, 0, -_MMA_K)
+    whole = (n for n in counts if not page_size or n % page_size == 0 or page_size % n == 0)
+    return next(whole, most)
 
 
 def _most_keys(problem: PrefillProblem, config: Config) -> int:

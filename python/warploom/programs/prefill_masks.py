@@ -1,0 +1,79 @@
+"""Which keys of a sequence its queries see, for the prefill programs.
+
+A mask has ``begin(query)``, ``end(query)`` and ``whole(query)``, which ascend with the query: it
+sees none of the keys before ``begin``, none from ``end`` on, and all of the first ``whole`` keys.
+``sees(query, key)`` says it of each key. Numbers may be below 0 or above that of the keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+from warploom.programs.kv_pages import SequencePages, named_scalar
+
+
+@T.meta_class
+class CausalMask:
+    """All keys, or those up to a query's own place; the last query has the last key.
+
+    Parameters
+    ----------
+    causal : int32 expression
+        Above 0 for the latter.
+    queries, keys : int32 expression
+        How many there are.
+    """
+
+    def __init__(self, causal: Any, queries: Any, keys: Any) -> None:
+        self._keys = keys
+        self._ahead = named_scalar(T.Select(causal > 0, keys - queries, keys))
+
+    def begin(self, query: Any) -> Any:
+        return 0
+
+    def end(self, query: Any) -> Any:
+        return T.min(query + 1 + self._ahead, self._keys)
+
+    whole = end
+
+    def sees(self, query: Any, key: Any) -> Any:
+        return T.And(key < self._keys, key <= query + self._ahead)
+
+
+@T.meta_class
+class SlidingMask:
+    """The last keys of a window that ends with each query, whose newest keys are not in the cache.
+
+    The cache holds the tokens before the queries. As in TVM's kernel, query i sees the last
+    ``size - 1 - i`` of them where the attention is causal, and otherwise all that were kept.
+
+    Parameters
+    ----------
+    causal : int32 expression
+    pages : SequencePages
+        With a sliding window.
+    size : int
+        Tokens of the window.
+    """
+
+    def __init__(self, causal: Any, pages: SequencePages, size: int) -> None:
+        self._causal, self._pages, self._size = causal, pages, size
+
+    def _first(self, query: Any) -> Any:
+        """The first token that a query sees, if it is causal; those of the sink are older."""
+        return self._pages.behind(T.max(self._size - 1 - query, 0))
+
+    def begin(self, query: Any) -> Any:
+        return T.Select(self._causal > 0, self._first(query), 0)
+
+    def end(self, query: Any) -> Any:
+        return self._pages.length
+
+    def whole(self, query: Any) -> Any:
+        hidden = T.Or(self._causal > 0, self._pages.hides(0, self._pages.length))
+        return T.Select(hidden, 0, self._pages.length)
+
+    def sees(self, query: Any, key: Any) -> Any:
+        return T.And(self._pages.sees(key), key >= self.begin(query))
