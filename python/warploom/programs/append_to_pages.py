@@ -13,9 +13,9 @@ from warploom.target.dtypes import bits_of, with_dtype_names
 from warploom.tile.kinds import MARK
 
 #: Threads of a CTA.
-_THREADS = 256
+THREADS = 256
 #: Bytes that a thread loads at a time, and how many words of 32 bits they are.
-_BYTES, _WORDS = 16, 4
+_BYTES, WORDS = 16, 4
 
 
 @with_dtype_names
@@ -55,7 +55,7 @@ def append_to_pages(
     >>> append_to_pages(8, 128).attrs["global_symbol"]
     'append_to_pages_kvheads8_headdim128'
     """
-    vector, words = _vectors(head_dim, dtype)
+    vector, words = vectors_of(head_dim, dtype)
 
     @T.prim_func
     def tir_kv_cache_transpose_append(p: T.handle, k: T.handle, v: T.handle, m: T.handle):
@@ -74,23 +74,23 @@ def append_to_pages(
         begin: T.let[T.int64] = pages_offset // vector
         all_words: T.let[T.int64] = pages * (2 * kv_heads * page_size * words)
         Places = T.decl_buffer(
-            (all_words, _WORDS), "uint32", data=Pages.data, elem_offset=begin * _WORDS
+            (all_words, WORDS), "uint32", data=Pages.data, elem_offset=begin * WORDS
         )
-        Keys = T.decl_buffer((count, _WORDS), "uint32", data=K.data)
-        Values = T.decl_buffer((count, _WORDS), "uint32", data=V.data)
+        Keys = T.decl_buffer((count, WORDS), "uint32", data=K.data)
+        Values = T.decl_buffer((count, WORDS), "uint32", data=V.data)
         T.device_entry()
-        cta = T.cta_id([T.max((count + (_THREADS - 1)) // _THREADS, 1)])
-        thread = T.thread_id([_THREADS])
+        cta = T.cta_id([T.max((count + (THREADS - 1)) // THREADS, 1)])
+        thread = T.thread_id([THREADS])
         T.ptx.griddepcontrol.launch_dependents()
         T.ptx.griddepcontrol.wait()
-        key = T.alloc_buffer((_WORDS,), "uint32", scope="local")
-        value = T.alloc_buffer((_WORDS,), "uint32", scope="local")
-        at: T.int32 = cta * _THREADS + thread
+        key = T.alloc_buffer((WORDS,), "uint32", scope="local")
+        value = T.alloc_buffer((WORDS,), "uint32", scope="local")
+        at: T.int32 = cta * THREADS + thread
         if at < count:
             row: T.int32 = T.truncdiv(at, words)
-            for i in T.vectorized(_WORDS):
+            for i in T.vectorized(WORDS):
                 key[i] = Keys[at, i]
-            for i in T.vectorized(_WORDS):
+            for i in T.vectorized(WORDS):
                 value[i] = Values[at, i]
             position: T.int32 = Map[T.truncdiv(row, kv_heads)]
             if position != -1:
@@ -101,9 +101,9 @@ def append_to_pages(
                 word: T.int64 = T.cast(page, "int64") * (2 * kv_heads * page_size * words) + T.cast(
                     in_page + column, "int64"
                 )
-                for i in T.vectorized(_WORDS):
+                for i in T.vectorized(WORDS):
                     Places[word, i] = key[i]
-                for i in T.vectorized(_WORDS):
+                for i in T.vectorized(WORDS):
                     Places[word + kv_heads * page_size * words, i] = value[i]
 
     return tir_kv_cache_transpose_append.with_attr(MARK, True)
@@ -134,7 +134,7 @@ def append_latent_to_pages(width: int, dtype: str = "float16", page_size: int = 
     IllegalCombination
         If a token is no multiple of 16 bytes.
     """
-    vector, words = _vectors(width, dtype)
+    vector, words = vectors_of(width, dtype)
 
     @T.prim_func
     def tir_kv_cache_transpose_append_mla(p: T.handle, d: T.handle, m: T.handle):
@@ -152,30 +152,30 @@ def append_latent_to_pages(width: int, dtype: str = "float16", page_size: int = 
         begin: T.let[T.int64] = pages_offset // vector
         all_words: T.let[T.int64] = pages * (page_size * words)
         Places = T.decl_buffer(
-            (all_words, _WORDS), "uint32", data=Pages.data, elem_offset=begin * _WORDS
+            (all_words, WORDS), "uint32", data=Pages.data, elem_offset=begin * WORDS
         )
-        Words = T.decl_buffer((count, _WORDS), "uint32", data=Data.data)
+        Words = T.decl_buffer((count, WORDS), "uint32", data=Data.data)
         T.device_entry()
-        cta = T.cta_id([T.max((count + (_THREADS - 1)) // _THREADS, 1)])
-        thread = T.thread_id([_THREADS])
+        cta = T.cta_id([T.max((count + (THREADS - 1)) // THREADS, 1)])
+        thread = T.thread_id([THREADS])
         T.ptx.griddepcontrol.launch_dependents()
         T.ptx.griddepcontrol.wait()
-        data = T.alloc_buffer((_WORDS,), "uint32", scope="local")
-        at: T.int32 = cta * _THREADS + thread
+        data = T.alloc_buffer((WORDS,), "uint32", scope="local")
+        at: T.int32 = cta * THREADS + thread
         if at < count:
-            for i in T.vectorized(_WORDS):
+            for i in T.vectorized(WORDS):
                 data[i] = Words[at, i]
             position: T.int32 = Map[T.truncdiv(at, words)]
             if position != -1:
                 column: T.int32 = T.truncmod(at, words)
                 word: T.int64 = T.cast(position, "int64") * words + T.cast(column, "int64")
-                for i in T.vectorized(_WORDS):
+                for i in T.vectorized(WORDS):
                     Places[word, i] = data[i]
 
     return tir_kv_cache_transpose_append_mla.with_attr(MARK, True)
 
 
-def _vectors(width: int, dtype: str) -> tuple[Any, Any]:
+def vectors_of(width: int, dtype: str) -> tuple[Any, Any]:
     """Elements of a word, and words of a row."""
     bits = bits_of(dtype)
     if width < 1 or bits % 8 or width * bits % (8 * _BYTES):

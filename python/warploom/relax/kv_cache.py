@@ -29,7 +29,7 @@ from warploom.relax.kv_cache_kernels import (
     RAGGED,
     ROTARY_MODE,
     CacheKernel,
-    kernel_at,
+    kernels_at,
 )
 from warploom.relax.signatures import Facts
 from warploom.relax.tile_programs import with_words
@@ -81,8 +81,8 @@ class CacheKernelUse:
     Attributes
     ----------
     variable : GlobalVar
-    rows : list of CacheKernel
-        What the places that it stands at expect.
+    places : set
+        Where it stands in calls that make caches: slot, and place in a tuple.
     rope_modes : list of Expr
         Of the caches.
     sizes : list of dict
@@ -92,7 +92,7 @@ class CacheKernelUse:
     """
 
     variable: GlobalVar
-    rows: list[CacheKernel] = field(default_factory=list)
+    places: set[tuple[int, int | None]] = field(default_factory=set)
     rope_modes: list[Any] = field(default_factory=list)
     sizes: list[dict[str, int]] = field(default_factory=list)
     elsewhere: bool = False
@@ -105,9 +105,9 @@ class CacheKernelUse:
         Decline, IllegalCombination
             If it must stay.
         """
-        row = self.rows[0]
-        if any(other is not row for other in self.rows) or self.elsewhere:
+        if len(self.places) > 1 or self.elsewhere:
             raise Decline("the model uses it in other places, too; give each place its own.")
+        row = _row_of(func, kernels_at(*next(iter(self.places))))
         if row.ours is None:
             raise Decline(row.stays)
         if row.rotates and not all(map(_rotates_before, self.rope_modes)):
@@ -134,11 +134,11 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
     for call in collector.calls:
         sizes = _sizes(call, collector.bound, mod)
         for slot, place, name, variable in _slots(call, collector.bound):
-            row = kernel_at(slot, place)
-            if row is None or not isinstance(mod.functions.get(variable), PrimFunc):
+            known = isinstance(mod.functions.get(variable), PrimFunc)
+            if not known or not kernels_at(slot, place):
                 continue
             use = uses.setdefault(variable, CacheKernelUse(variable))
-            use.rows.append(row)
+            use.places.add((slot, place))
             use.rope_modes.append(call[_ROPE_MODE])
             use.sizes.append(sizes)
             if name is None or (name, place) not in counted:
@@ -214,6 +214,22 @@ def _number(argument: Any) -> int | None:
 def _rotates_before(mode: Any) -> bool:
     """Whether a cache of this mode passes 0 as the rotary mode of its kernels."""
     return _number(mode) in (RopeMode.NONE, RopeMode.NORMAL)
+
+
+def _row_of(func: PrimFunc, rows: tuple[CacheKernel, ...]) -> CacheKernel:
+    """The row with the signature of a function, or that of a kernel that stays."""
+    declined = None
+    for row in rows:
+        if row.ours is None:
+            return row
+        try:
+            row.signature.match(func)
+        except Decline as error:
+            declined = declined or error
+        else:
+            return row
+    assert declined is not None
+    raise declined
 
 
 def _stock(row: CacheKernel, facts: Facts, target: Target) -> PrimFunc:

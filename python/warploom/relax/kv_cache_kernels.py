@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from tvm.relax.frontend.nn.llm import kv_cache as tvm_kernels
 from tvm.target import Target
@@ -18,6 +17,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.programs.append_to_pages import append_latent_to_pages, append_to_pages
 from warploom.programs.merge_states import merge_states
+from warploom.programs.move_in_pages import copy_latent_page, copy_page, move_tokens
 from warploom.programs.paged_decode import paged_decode
 from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.relax.signatures import Facts, Signature
@@ -176,6 +176,50 @@ def _merge_row(place: int, dim: str) -> CacheKernel:
     )  # fmt: skip
 
 
+_COPY_PAGE = CacheKernel(
+    25, None, "the tokens of a page are copied, 16 bytes a thread",
+    signature=Signature.of("""
+        pages: dtype pages 2 kv_heads page dim
+        source: int64
+        target: int64
+        count: int64
+    """),
+    stock=lambda facts, target: tvm_kernels._copy_single_page(
+        facts.number("kv_heads"), facts["page"], facts.number("dim"), facts["dtype"], target
+    ),
+    ours=lambda facts: copy_page(facts["kv_heads"], facts["dim"], facts["dtype"]),
+)  # fmt: skip
+
+_COPY_LATENT_PAGE = CacheKernel(
+    25, None, "the tokens of a page are copied, 16 bytes a thread",
+    signature=Signature.of("""
+        pages: dtype pages page dim
+        source: int64
+        target: int64
+        count: int64
+    """),
+    stock=lambda facts, target: tvm_kernels._copy_single_page_mla(
+        facts["page"], facts.number("dim"), facts["dtype"], target
+    ),
+    ours=lambda facts: copy_latent_page(facts["dim"], facts["dtype"]),
+)  # fmt: skip
+
+_MOVE_TOKENS = CacheKernel(
+    27, None, "accepted tokens move together, 8 at a time, 16 bytes a thread",
+    signature=Signature.of("""
+        pages: dtype pages 2 kv_heads page dim
+        indptr: int32 batch+1
+        moves: int32 2 moves
+        batch: int32
+    """),
+    stock=lambda facts, target: tvm_kernels._compact_kv_copy(
+        facts.number("kv_heads"), facts.number("dim"), facts["dtype"], target, facts.number("page")
+    ),
+    ours=lambda facts: move_tokens(
+        facts["kv_heads"], facts["dim"], facts["dtype"], facts["page"]
+    ),
+)  # fmt: skip
+
 RAGGED = CacheKernel(
     15, 1,
     "attention of new tokens to each other, {heads} heads of {dim} and {value_dim} ({kv_heads} of "
@@ -210,24 +254,13 @@ CACHE_KERNELS: tuple[CacheKernel, ...] = (
     _decode_row(19, True),
     _merge_row(0, "value_dim"),
     _merge_row(1, "ragged_value_dim"),
-    CacheKernel(25, None, "a page is copied", "it moves one page, in the time of a launch."),
+    _COPY_PAGE,
+    _COPY_LATENT_PAGE,
     CacheKernel(26, None, "the cache is read back", "it is for debugging."),
-    CacheKernel(27, None, "accepted tokens move together", "it moves some tokens in a row."),
+    _MOVE_TOKENS,
 )
 
 
-def kernel_at(slot: int, place: int | None) -> CacheKernel | None:
-    """The row of a place in the call; None if there is none."""
-    for row in CACHE_KERNELS:
-        if (row.slot, row.place) == (slot, place):
-            return row
-    return None
-
-
-def _distinct(rows: tuple[CacheKernel, ...]) -> None:
-    places: list[Any] = [(row.slot, row.place) for row in rows]
-    if len(set(places)) != len(places):
-        raise ValueError("two rows of CACHE_KERNELS are for one place")
-
-
-_distinct(CACHE_KERNELS)
+def kernels_at(slot: int, place: int | None) -> tuple[CacheKernel, ...]:
+    """The rows of a place in the call; which one it is, the signature says."""
+    return tuple(row for row in CACHE_KERNELS if (row.slot, row.place) == (slot, place))
