@@ -116,6 +116,12 @@ CONVOLUTIONS: dict[str, Convolution] = {
     "3 x 3, stride 2, HWIO": Convolution(stride=(2, 2), weights="HWIO", epilogue=True),
     "3 x 3, two strides": Convolution(h=12, stride=(2, 1), dtype="bfloat16"),
     "3 x 3, dilation": Convolution(padding=(2, 2, 2, 2), dilation=(2, 2)),
+    "3 x 3, dilation and stride": Convolution(
+        padding=(3, 2, 3, 2), dilation=(2, 2), stride=(2, 2), h=14
+    ),
+    "3 x 3, dilation and twice the stride": Convolution(
+        padding=(3, 3, 3, 3), dilation=(2, 1), stride=(4, 3), h=14, w=17
+    ),
     "1 x 1": Convolution(taps=(1, 1), padding=(0, 0, 0, 0), epilogue=True),
     "1 x 1, stride 2": Convolution(taps=(1, 1), padding=(0, 0, 0, 0), stride=(2, 2)),
     "2 x 5, uneven padding": Convolution(taps=(2, 5), padding=(0, 3, 1, 0), c=40),

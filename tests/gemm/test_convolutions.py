@@ -157,3 +157,23 @@ def test_a_condition_is_dropped_only_if_it_fails_outside(select: bool) -> None:
             assert int(holds) == 1, (condition, place)
         assert padded_load(make(condition, x[i], tirx.const(1, "float16"))) is None
     assert dropped >= 4 + 6  # the first four conditions say no more, nor do pairs of them
+
+
+@pytest.mark.parametrize("number", range(80))
+def test_conditions_of_strided_indices(number: int, rng: np.random.Generator) -> None:
+    """The same for indices and conditions that have factors in common, or almost."""
+    x, i, j = tirx.decl_buffer((10,), "float16", "X"), *(tirx.Var(n, "int32") for n in "ij")
+    zero = tirx.const(0, "float16")
+    a, b = (int(one) for one in rng.integers(1, 7, 2))
+    shift, bound = int(rng.integers(-6, 7)), int(rng.integers(-4, 8))
+    parts = int(rng.choice([1, 2, 3, 4]))
+    index = i * a + j * b + shift
+    # A comparison of the index, or of a part of it, as simplification leaves it.
+    own = (i * a + j * b) if rng.random() < 0.5 else (i * -(-a // parts) + j * -(-b // parts))
+    condition = own >= bound if rng.random() < 0.5 else own < bound + 8
+    if padded_load(T.if_then_else(condition, x[index], zero)) is None:
+        return
+    for values in itertools.product(range(-12, 13), repeat=2):
+        places = dict(zip((i, j), (tirx.IntImm("int32", one) for one in values), strict=True))
+        at, holds = (int(simplify(ir.substitute(one, places))) for one in (index, condition))
+        assert holds or not 0 <= at < 10, (index, condition, values)

@@ -50,13 +50,13 @@ class ConvNext(nn.Module):
         self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
         self.norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.scale = nn.Parameter(torch.rand(width))
+        self.scale = nn.Parameter(torch.rand(width, 1, 1))
 
     def forward(self, x):
         x = self.stem(x)
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.down(F.gelu(self.up(y))) * self.scale
-        return self.smaller(x + y.permute(0, 3, 1, 2))
+        y = self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+        return self.smaller(x + y * self.scale)
 
 
 class WhisperStem(nn.Module):

@@ -15,9 +15,11 @@ from tvm.relax import op
 import warploom
 from warploom.errors import StockScheduleWarning
 from warploom.relax import convolutions, gather_pixels
+from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolutions import LayOutConvolutions
 from warploom.relax.inspect import inspect
 from warploom.relax.permutations import JoinPermutations, is_permutation
+from warploom.relax.sink_permutations import SinkPermutations
 
 torch = pytest.importorskip("torch", reason="PyTorch, whose models these are")
 from tests.relax.image_models import MODELS, exported  # noqa: E402
@@ -230,17 +232,61 @@ def test_permutations_and_reshapes_are_joined_rightly(
             x = builder.emit(x)
         return x
 
-    module = _chain(make, shape)
-    joined = JoinPermutations()(module)
-    x = rng.standard_normal(shape).astype(np.float16)
+    _assert_same(_chain(make, shape), JoinPermutations(), rng)
+
+
+def _assert_same(module: tvm.IRModule, step: tvm.transform.Pass, rng: Any) -> tvm.IRModule:
+    """A pass leaves no more permutations than there were, and the result as it was."""
+    made = step(module)
+    shapes = [[int(e) for e in one.ty.shape] for one in module["main"].params]
+    arrays = [rng.standard_normal(shape).astype(np.float16) for shape in shapes]
     found, wanted = (
         relax.VirtualMachine(relax.build(one, "llvm"), tvm.cpu())["main"](
-            tvm.runtime.tensor(x)
+            *map(tvm.runtime.tensor, arrays)
         ).numpy()
-        for one in (joined, module)
+        for one in (made, module)
     )
     np.testing.assert_array_equal(found, wanted)
-    assert joined.script().count("permute_dims") <= module.script().count("permute_dims")
+    assert made.script().count("permute_dims") <= module.script().count("permute_dims")
+    return made
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_permutations_around_elementwise_operators(
+    number: int, rng: np.random.Generator
+) -> None:
+    order = [int(one) for one in rng.permutation(4)]
+    back = order if rng.random() < 0.3 else [order.index(d) for d in range(4)]
+
+    def make(builder: relax.BlockBuilder, x: Any, y: Any) -> Any:
+        first = made = builder.emit(op.permute_dims(x, order))
+        for _ in range(int(rng.integers(1, 6))):
+            scale = relax.const(rng.standard_normal((3, 1, 1)).astype(np.float16))
+            vector = relax.const(rng.standard_normal((1, 1, 1, 5)).astype(np.float16))
+            cases = [
+                lambda one: op.nn.relu(one), lambda one: op.abs(one),
+                lambda one: op.multiply(one, first), lambda one: op.add(one, one),
+            ]  # fmt: skip
+            if order[1] == 1:
+                cases.append(lambda one, scale=scale: op.add(one, scale))
+            if order[3] == 3:
+                cases.append(lambda one, vector=vector: op.add(vector, one))
+            made = builder.emit(cases[int(rng.integers(len(cases)))](made))
+        last = builder.emit(op.permute_dims(made, back))
+        return op.add(last, y) if list(last.ty.shape) == list(x.ty.shape) else last
+
+    module = _chain(make, (2, 3, 4, 5), (2, 3, 4, 5))
+    steps = tvm.transform.Sequential([AlignBroadcasts(), SinkPermutations()])
+    _assert_same(module, steps, rng)
+
+
+def test_a_scale_of_channels_is_turned_instead_of_the_image() -> None:
+    def make(builder: relax.BlockBuilder, x: Any, scale: Any) -> Any:
+        image = builder.emit(op.permute_dims(x, [0, 3, 1, 2]))
+        return op.permute_dims(builder.emit(op.multiply(image, scale)), [0, 2, 3, 1])
+
+    steps = tvm.transform.Sequential([AlignBroadcasts(), SinkPermutations()])
+    assert "permute_dims" not in steps(_chain(make, (2, 7, 9, 16), (16, 1, 1))).script()
 
 
 def _other_shape(rng: np.random.Generator, extents: list[int]) -> list[int]:

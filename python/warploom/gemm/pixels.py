@@ -69,13 +69,34 @@ def _is_bound(part: Any, load: TensorLoad) -> bool:
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         # The elements that an index is inside by, at either end.
         for room in (index, extent - 1 - index):
-            if ir.is_constant(simplify(excess - room), 0):
+            if ir.is_constant(simplify(excess - room), 0) or _follows(room, excess):
                 return True
             analyzer = tvm.sym.Analyzer()
             with analyzer.constraint_scope(excess < 0):
                 if analyzer.can_prove(room < 0):
                     return True
     return False
+
+
+def _follows(room: Any, excess: Any) -> bool:
+    """Whether ``room`` is negative where ``excess`` is.
+
+    It is if ``room = factor * excess + rest`` with little left. TVM divides both sides of a
+    comparison by what they have in common, such as the stride and the dilation of a convolution,
+    or knows that a sum of even numbers is even: then an excess that is negative is so by that much.
+    """
+    variables = sorted(ir.uses(excess), key=lambda var: var.name)
+    steps = [step_of(excess, var) for var in variables]
+    first = simplify(ir.substitute(excess, {var: 0 * var for var in variables}))
+    if not steps or not all(steps) or not isinstance(first, tirx.IntImm):
+        return False
+    least = math.gcd(*steps, int(first))
+    whole = step_of(room, variables[0])
+    if not whole or whole % steps[0] or whole // steps[0] < 1:
+        return False
+    factor = whole // steps[0]
+    rest = simplify(room - factor * excess)
+    return isinstance(rest, tirx.IntImm) and int(rest) < factor * least
 
 
 def _excess(comparison: Any) -> Any:

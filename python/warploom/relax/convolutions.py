@@ -17,12 +17,12 @@ from tvm import relax
 from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
 from warploom.gemm.tf32 import allows_tf32
+from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolution import Convolution
 from warploom.relax.gather_pixels import GatherPixels
 from warploom.relax.layout_cost import copy_time, saved_time
-from warploom.relax.permutations import JoinPermutations
 from warploom.relax.regions import Regions
-from warploom.relax.visiting import visited
+from warploom.relax.sink_permutations import SinkPermutations
 
 #: So that no call is left without a reader.
 _CLEANING = (relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination())
@@ -53,7 +53,6 @@ def LayOutConvolutions(tf32: bool = False) -> tvm.transform.Pass:
                     changed[gv] = made
         if changed:
             mod = tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
-            mod = visited(mod, _GroupWeights(mod))
         return GatherPixels(tf32)(mod)
 
     return run
@@ -63,11 +62,11 @@ def _laid_out(func: relax.Function, machine: Machine, tf32: bool) -> relax.Funct
     """The function with channels last where that pays; None if it does nowhere."""
     if not any(_is_candidate(one, tf32) for one in _convolutions(func)):
         return None
-    func = _passed(func, *_CLEANING)
+    func = _passed(func, *_CLEANING, AlignBroadcasts())
     chosen = [one for one in _convolutions(func) if _is_candidate(one, tf32)]
     while chosen:
         try:
-            made = _passed(func, _convert(chosen), *_CLEANING, JoinPermutations())
+            made = _passed(func, _convert(chosen), *_CLEANING, SinkPermutations())
         except Exception:  # of any kind, of an operator that TVM's pass cannot convert
             return None
         kept = _paying(func, made, chosen, machine)
@@ -102,15 +101,27 @@ def _convolutions(func: relax.Function) -> list[Convolution]:
 
 
 def _is_candidate(one: Convolution, tf32: bool) -> bool:
-    first = f"NC{one.moves}"
-    return one.may_be_gemm(tf32) and one.data == one.stored == first and one.kernel[:2] == "OI"
+    """Whether a convolution is NCHW, and a GEMM in NHWC, or of groups and may follow others."""
+    first = f"NC{one.moves}" == one.data == one.stored and one.kernel == f"OI{one.moves}"
+    return first and (one.groups > 1 or one.may_be_gemm(tf32))
 
 
 def _layouts(one: Convolution) -> list[str]:
-    """Layouts of images, filters and result. Pictures are gathered from where they are."""
+    """Layouts of images, filters and result.
+
+    Pictures are gathered from where they are. Threads that follow each other compute channels that
+    do, and read a weight of each where there are groups.
+    """
+    if one.groups > 1:
+        return [one.last, f"{one.moves}OI", one.last]
     if one.is_gathered and one.channels <= _PICTURE:
         return [one.data, one.kernel, one.last]
     return [one.last, f"O{one.moves}I", one.last]
+
+
+def _gain(one: Convolution, machine: Machine) -> float:
+    """Microseconds that a convolution takes less; those of groups are TVM's in both layouts."""
+    return saved_time(one, machine) if one.groups == 1 else 0.0
 
 
 def _paying(
@@ -125,37 +136,18 @@ def _paying(
         return []
     calls = {one.call for one in chosen}
     pairs = {new.call: old for old, new in zip(before, after, strict=True) if old.call in calls}
-    regions = Regions(made)
+    regions, earlier = Regions(made), Regions(func)
     gains: dict[Any, float] = {}
+    followers: dict[Any, Any] = {}
     for call, old in pairs.items():
         region = regions.of(call)
-        gains[region] = gains.get(region, 0.0) + saved_time(old, machine)
+        gains[region] = gains.get(region, 0.0) + _gain(old, machine)
+        followers.setdefault(earlier.of(old.call), region)
     for ends, size in regions.transpositions:
         for region in ends & gains.keys():
             gains[region] -= copy_time(size, machine)
+    # The model's own transpositions to NHWC and back: those that stay are among the ones above.
+    for ends, size in earlier.transpositions:
+        for region in {followers[end] for end in ends & followers.keys()}:
+            gains[region] += copy_time(size, machine)
     return [old for call, old in pairs.items() if gains[regions.of(call)] > 0]
-
-
-@relax.expr_functor.mutator
-class _GroupWeights(relax.PyExprMutator):
-    """Filters of one channel each get the order of images that have become NHWC.
-
-    Threads that follow each other compute channels that do, and read a weight of each.
-    """
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = super().visit_call_(call)
-        found = Convolution.of(call)
-        if found is None or found.groups == 1 or found.data != found.last:
-            return call
-        moves = found.moves
-        if found.kernel != f"OI{moves}" or found.channels != found.groups or len(moves) < 2:
-            return call
-        order = [found.kernel.index(letter) for letter in f"{moves}OI"]
-        weights = self.builder_.emit(relax.op.permute_dims(call.args[1], order))
-        attrs = call.attrs
-        return relax.op.nn.conv2d(
-            call.args[0], weights, strides=list(attrs.strides), padding=list(attrs.padding),
-            dilation=list(attrs.dilation), groups=found.groups, data_layout=found.data,
-            kernel_layout=f"{moves}OI", out_layout=found.stored, out_dtype=attrs.out_dtype,
-        )  # fmt: skip

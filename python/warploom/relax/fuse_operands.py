@@ -122,6 +122,8 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
         return None
     if after.problem.computed != before.problem.computed:
         return merged if _reads_less(after.problem) and has_program(after) else None
+    if after.problem.m != before.problem.m and not _faults(before):
+        return None  # pixels that are rows of one GEMM would be rows of many small ones
     inputs = after.func.params[position : position + len(producer.params) - 1]
     return merged if _is_transposed(after, set(inputs)) else None
 
