@@ -6,10 +6,12 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm.tirx import Var
+from tvm.ir.expr import TensorLoad
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import IntImm, Var
 
 from warploom.errors import Decline
-from warploom.gemm.equations import settled, simplify
+from warploom.gemm.equations import settled, simplify, strip_casts
 from warploom.gemm.memory import static
 from warploom.gemm.pixels import find_pixels
 from warploom.gemm.problem import Axis, Output, Product
@@ -114,12 +116,33 @@ class Axes:
 
     def ordered(self, factors: tuple[Any, Any]) -> tuple[Any, Any]:
         """The factors of a product without the axes of extent 1, the one with rows first."""
-        a, b = (settled(factor, self._zeros()) for factor in factors)
+        a, b = (self._at_axes(settled(factor, self._zeros())) for factor in factors)
         if self.columns.var in ir.uses(a) or self.rows.var in ir.uses(b):
             a, b = b, a
         if self.columns.var in ir.uses(a) or self.rows.var in ir.uses(b):
             raise Decline("two products of the function have their rows and columns crossed.")
         return a, b
+
+
+    def _at_axes(self, value: Any) -> Any:
+        """An element that is loaded at axes, where the ranges of those show that it is.
+
+        A matrix that was reshaped and transposed on the way is read at quotients and remainders.
+        What is computed on the way stays as it is written.
+        """
+        if not isinstance(strip_casts(value), TensorLoad):
+            return value
+        analyzer = Analyzer()
+        # An axis of one element is no number: a tile extends along it.
+        for axis in filter(_is_long, (self.rows, self.columns, *self.batch, *self.summed)):
+            analyzer.bind(axis.var, ir.whole_range(axis.extent))
+
+        def load(node: TensorLoad) -> Any:
+            indices = [analyzer.simplify(index) for index in node.indices]
+            plain = all(isinstance(index, (Var, IntImm)) for index in indices)
+            return node.source[tuple(indices)] if plain else node
+
+        return ir.map_nodes(value, {TensorLoad: load}, {})
 
 
 def _is_long(axis: Axis) -> bool:

@@ -22,6 +22,7 @@ from warploom.gemm.memory import operand_faults
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.recognition import read_product
 from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, result_types
+from warploom.relax.merge_dimensions import views_of
 from warploom.relax.turn_operands import turned, turned_constant
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
@@ -57,6 +58,16 @@ class _Fuser(Joiner):
                 merged = attempted(
                     call.args[0].name_hint, partial(_merge, self.function(made), func, position)
                 )
+            if merged is None and made is not None:
+                viewed = attempted(
+                    call.args[0].name_hint, partial(_viewed, self.function(made), func, position)
+                )
+                if viewed is not None:
+                    merged, shape = viewed
+                    argument = self.builder_.emit(relax.op.reshape(made.args[1][0], shape))
+                    func, changed, arguments[position] = merged, True, argument
+                    position -= 1
+                    continue
             if merged is None:
                 argument = arguments[position]
                 turned_func = None
@@ -126,6 +137,25 @@ def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:
         return None  # pixels that are rows of one GEMM would be rows of many small ones
     inputs = after.func.params[position : position + len(producer.params) - 1]
     return merged if _is_transposed(after, set(inputs)) else None
+
+
+def _viewed(producer: Any, func: Any, position: int) -> tuple[PrimFunc, list[Any]] | None:
+    """A function for both whose operand is the producer's only input in another shape.
+
+    None or a Decline if the input has no shape in which a matmul can load it.
+    """
+    if not all(isinstance(function, PrimFunc) for function in (producer, func)):
+        return None
+    if len(producer.params) != 2 or not all(ir.is_buffer(param) for param in producer.params):
+        return None
+    if any(equation.reduction for equation in read_equations(producer)):
+        return None
+    faults = _faults(read_product(func))
+    for merged, shape in views_of(joined(producer, func, position), position):
+        after = read_product(merged)
+        if _faults(after) <= faults and _is_transposed(after, {after.func.params[position]}):
+            return merged, shape
+    return None
 
 
 def _faults(gemm: GemmFunction) -> int:
