@@ -57,6 +57,8 @@ _MORE = {
 @pytest.mark.parametrize("what", _MORE)
 def test_more_work_is_never_cheaper(what: str, rng: np.random.Generator) -> None:
     for work in _works(rng, 6):
+        if what == "tiles":  # of stream-K fewer CTAs share a tile then, and fewer parts are added
+            work = work._replace(stream_k=False)
         more = _MORE[what](work)
         assert price(more).total >= price(work).total * (1 - 1e-12), work
 

@@ -133,7 +133,7 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
 def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
     """Cycles of the busiest CTA, from its first step to its last."""
     if work.stream_k:
-        units = launch.units / launch.slots
+        units = max(launch.units / launch.slots, 1 / launch.steps)
         return units * loop + max(0, math.ceil(units) - 1) * between
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
@@ -142,7 +142,8 @@ def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
 
 def _stream_k_sums(machine: Machine, launch: Launch) -> float:
     """Microseconds in which the parts of tiles are added: more of them where CTAs share a tile."""
-    return machine.stream_k + machine.part * max(0.0, launch.slots / launch.units - 1)
+    parts = min(launch.slots / launch.units, launch.steps)
+    return machine.stream_k + machine.part * max(0.0, parts - 1)
 
 
 def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
