@@ -18,13 +18,15 @@ from warploom.errors import Decline
 from warploom.fallback import ORIGINAL
 from warploom.relax.inspect import inspect
 from warploom.relax.kv_cache import ReplaceCacheKernels, cache_kernels, left_to_tvm
-from warploom.relax.kv_cache_kernels import CACHE_KERNELS, CacheKernel, kernels_at
+from warploom.relax.kv_cache_kernel import CacheKernel
+from warploom.relax.kv_cache_kernels import CACHE_KERNELS, kernels_at
 from warploom.relax.signatures import Signature
 from warploom.relax.tile_programs import is_tirx
 
 #: Kernels that are replaced.
 _TAKEN = {
-    "batch_prefill_ragged_kv", "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
+    "batch_prefill_ragged_kv", "batch_prefill_paged_kv", "batch_prefill_paged_kv_sliding_window",
+    "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
     "tir_kv_cache_transpose_append", "tir_kv_cache_transpose_append_mla",
     "tir_attention_merge_state", "copy_single_page", "compact_kv_copy",
 }  # fmt: skip
@@ -229,12 +231,12 @@ def test_a_build_that_fails_takes_tvms_kernel(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from warploom.errors import StockScheduleWarning
-    from warploom.relax import kv_cache_kernels
+    from warploom.relax import kv_cache_attention
 
     def broken(*_: Any) -> PrimFunc:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr(kv_cache_kernels, "paged_decode", broken)
+    monkeypatch.setattr(kv_cache_attention, "paged_decode", broken)
     # With these heads, no two threads of TVM's kernel store one element.
     options = CacheOptions(16, 1, 128)
     executable.cache_clear()

@@ -24,20 +24,24 @@ from tvm.tirx.transform import StmtSimplify
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
-from warploom.relax.kv_cache_kernels import (
+from warploom.relax.kv_cache_attention import RAGGED
+from warploom.relax.kv_cache_kernel import (
     CALL_SIZES,
-    RAGGED,
+    RAGGED_VALUES,
     ROTARY_MODE,
+    WINDOW,
     CacheKernel,
-    kernels_at,
 )
+from warploom.relax.kv_cache_kernels import kernels_at
 from warploom.relax.signatures import Facts
 from warploom.relax.tile_programs import with_words
 
 #: The function that makes a cache.
 CREATE = "vm.builtin.paged_attention_kv_cache_create"
-#: Arguments of the call.
-_ROPE_MODE, _FIRST_KERNEL = 8, 13
+#: The number among the sizes of the call that is that of a window.
+_WINDOW = 5
+#: The argument that is the mode of the rotary embedding.
+_ROPE_MODE = 8
 
 
 def ReplaceCacheKernels() -> tvm.transform.Pass:
@@ -193,14 +197,15 @@ def _slots(
 
 def _sizes(arguments: list[Any], bound: dict[Any, Any], mod: IRModule) -> dict[str, int]:
     """The sizes that a call gives as numbers."""
-    found: dict[str, Any] = {
-        name: _number(arguments[slot]) for name, slot in CALL_SIZES.items() if slot is not None
-    }
+    found: dict[str, Any] = {name: _number(arguments[slot]) for name, slot in CALL_SIZES.items()}
+    sizes = arguments[0].values if isinstance(arguments[0], relax.ShapeExpr) else ()
+    if len(sizes) > _WINDOW:
+        found[WINDOW] = _number(sizes[_WINDOW])
     for slot, _, _, variable in _slots(arguments, bound):
         func = mod.functions.get(variable)
         if slot == RAGGED.slot and isinstance(func, PrimFunc):
             with contextlib.suppress(Decline):
-                found["ragged_value_dim"] = RAGGED.signature.match(func)["value_dim"]
+                found[RAGGED_VALUES] = RAGGED.signature.match(func)["value_dim"]
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
