@@ -18,7 +18,7 @@ from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import trace_of
 from warploom.meta_schedule.workloads import matmul as workload_of
 from warploom.relax import inspect as inspecting
-from warploom.relax.inspect import FunctionReport, inspect
+from warploom.relax.inspect import FunctionReport, inspect, share_on_tensor_cores
 
 
 def _module(make: Any, *shapes: tuple[Any, ...], dtype: str = "float16") -> tvm.IRModule:
@@ -106,6 +106,7 @@ def test_the_command_honours_databases_and_counts(
     model = f"{tmp_path / 'model.py'}:model"
     assert cli.main(["inspect", "relax", model]) == 0
     before = capsys.readouterr().out
+    assert "100.0% of the FLOPs of matmuls and convolutions on tensor cores" in before
     assert "2 functions: 1 on tensor cores, 1 row by row, 0 left to TVM" in before
 
     (matmul,) = (one for one in inspect(inspecting._load(model)) if one.problem)
@@ -152,3 +153,20 @@ def test_a_weight_that_stays_too_narrow_is_left_as_it_is() -> None:
         lambda x, w: relax.op.matmul(x, relax.op.permute_dims(w)), (24, 63), (33, 63)
     )
     assert sorted(one.name for one in inspect(made)) == ["matmul", "transpose"]
+
+
+def test_the_share_of_tensor_cores() -> None:
+    """A matmul of two calls on tensor cores, one in float32, and a norm that counts for nothing."""
+
+    def make(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        x, w = relax.op.nn.softmax(x), relax.op.nn.rms_norm(w, relax.op.ones((32,), "float32"), -1)
+        near, weights = (relax.op.astype(one, "float16") for one in (x, w))
+        twice = relax.op.matmul(relax.op.matmul(near, weights), weights)
+        whole = relax.op.matmul(x, relax.op.permute_dims(x))
+        return relax.op.add(relax.op.sum(twice), relax.op.astype(relax.op.sum(whole), "float16"))
+
+    reports = inspect(_module(make, (64, 32), (32, 32), dtype="float32"))
+    counts = {one.on_tensor_cores: one.operations for one in reports if one.operations}
+    assert counts == {True: 2 * 2 * 64 * 32 * 32, False: 2 * 64 * 64 * 32}
+    assert share_on_tensor_cores(reports) == 0.5
+    assert share_on_tensor_cores([]) is None

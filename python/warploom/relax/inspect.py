@@ -6,7 +6,7 @@ The functions are those that Relax's legalisation and fusion make; nothing is co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tvm
@@ -25,6 +25,7 @@ from warploom.relax.attention import ATTENTION, declined_attention, operands_of
 from warploom.relax.insertion import inserted
 from warploom.relax.kv_cache import left_to_tvm
 from warploom.relax.lower_rows import rows_of
+from warploom.relax.operations import calls, operations
 from warploom.relax.passes import SCHEDULE_MATMULS
 from warploom.relax.pipeline import stock_passes
 from warploom.relax.tile_programs import COMPUTES, TENSOR_CORES, is_tirx
@@ -55,6 +56,9 @@ class FunctionReport:
         Whether that program multiplies on tensor cores.
     reason : str
         Why it is left to TVM; empty if it is one of these.
+    operations : int
+        Multiplications and additions in its matmuls and convolutions, in all calls of a model; 0
+        for attention and other programs of the package, and 1 for sizes that the launch knows.
     """
 
     name: str
@@ -65,6 +69,7 @@ class FunctionReport:
     program: str = ""
     multiplies: bool = False
     reason: str = ""
+    operations: int = 0
 
     @property
     def on_tensor_cores(self) -> bool:
@@ -118,14 +123,32 @@ def inspect(
             if step.info.name not in schedules
         ]
         mod = tvm.transform.Sequential(passes)(mod)
-    functions = {gv.name_hint: function for gv, function in mod.functions.items()}
-    return [
+    functions = {
+        gv.name_hint: function
+        for gv, function in mod.functions.items()
+        if isinstance(function, PrimFunc)
+    }
+    counts = calls(mod)
+    reports = [
         FunctionReport(name, reason=left[name])
         if name in left
         else _report(name, functions[name], lookup, declined)
         for name in sorted(functions)
-        if isinstance(functions[name], PrimFunc)
     ]
+    return [
+        replace(one, operations=counts.get(one.name, 1) * operations(functions[one.name]))
+        for one in reports
+    ]
+
+
+def share_on_tensor_cores(reports: Sequence[FunctionReport]) -> float | None:
+    """The part of the operations of matmuls and convolutions that tensor cores do, 0 to 1.
+
+    None if no function has any.
+    """
+    whole = sum(report.operations for report in reports)
+    mine = sum(report.operations for report in reports if report.on_tensor_cores)
+    return mine / whole if whole else None
 
 
 def _report(
@@ -207,6 +230,9 @@ def main(arguments: Sequence[str]) -> int:
         f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
         f"{len(reports) - taken - rows} left to TVM"
     )
+    share = share_on_tensor_cores(reports)
+    if share is not None:
+        print(f"{share:.1%} of the FLOPs of matmuls and convolutions on tensor cores")
     return int(not taken)
 
 
