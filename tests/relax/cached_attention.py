@@ -20,13 +20,18 @@ TARGET = cuda_target("h200")
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """How a cache is made; ``rope_mode`` and the sizes as ``TIRPagedKVCache`` has them."""
+    """How a cache is made; ``rope_mode`` and the sizes as ``TIRPagedKVCache`` has them.
+
+    One that is ``latent`` holds the latent vectors of DeepSeek's models (MLA): 512 elements and 64
+    rotated ones, of which heads have 192 and 128.
+    """
 
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 64
     dtype: str = "float16"
     rope_mode: RopeMode = RopeMode.NORMAL
+    latent: bool = False
 
     def module(self) -> tvm.IRModule:
         """A model whose only function, ``create_kv``, makes a cache of one layer."""
@@ -45,13 +50,15 @@ class _Cache(nn.Module):
     ) -> TIRPagedKVCache:
         one = self.options
         return TIRPagedKVCache(
-            attn_kind="mha", max_batch_size=batch, max_total_seq_len=total,
+            attn_kind="mla" if one.latent else "mha", max_batch_size=batch, max_total_seq_len=total,
             prefill_chunk_size=chunk, page_size=page, support_sliding_window=window,
             layer_partition=relax.ShapeExpr([0, 1]), num_hidden_layers=1,
             num_attention_heads=one.heads, num_key_value_heads=one.kv_heads,
-            qk_head_dim=one.head_dim, v_head_dim=one.head_dim, mla_original_qk_head_dim=0,
-            mla_original_v_head_dim=0, rope_mode=one.rope_mode, rope_scale=1, rope_theta=10000,
-            rope_scaling={}, rope_ext_factors=tirx.IntImm("int64", 0), rotary_dim=one.head_dim,
+            qk_head_dim=one.head_dim, v_head_dim=512 if one.latent else one.head_dim,
+            mla_original_qk_head_dim=192 if one.latent else 0,
+            mla_original_v_head_dim=128 if one.latent else 0, rope_mode=one.rope_mode,
+            rope_scale=1, rope_theta=10000, rope_scaling={}, rotary_dim=one.head_dim,
+            rope_ext_factors=tirx.IntImm("int64", 0),
             enable_disaggregation=False, dtype=one.dtype, target=TARGET,
         )  # fmt: skip
 

@@ -71,6 +71,19 @@ def test_kernels_of_every_cache_are_replaced(options: CacheOptions) -> None:
             assert str(own.ty.dtype) == str(their.ty.dtype)
 
 
+def test_caches_of_latent_vectors() -> None:
+    """Ragged attention has other values than keys; the second merge is of such values."""
+    module = CacheOptions(16, 1, 576, "bfloat16", RopeMode.NONE, latent=True).module()
+    assert set(_replaced(module)) >= {
+        "batch_prefill_ragged_kv", "tir_attention_merge_state", "tir_attention_merge_state_mla",
+        "tir_kv_cache_transpose_append_mla", "copy_single_page_mla",
+    }  # fmt: skip
+    words = {report.name: str(report) for report in inspect(module)}
+    assert "16 heads of 192 and 128 (16 of keys), bfloat16" in words["batch_prefill_ragged_kv"]
+    assert "heads of 512, bfloat16" in words["tir_attention_merge_state"]
+    assert "heads of 128, bfloat16" in words["tir_attention_merge_state_mla"]
+
+
 def test_inspection_says_what_becomes_of_each_kernel() -> None:
     reports = {report.name: report for report in inspect(CacheOptions().module())}
     words = "decode attention, 4 heads of 64 (2 of keys), pages of 16 tokens, float16"
