@@ -33,12 +33,12 @@ _MOST_READS = 4
 
 def multiplies_gathered(function: RowFunction) -> bool:
     """Whether it only multiplies rows with matrices that a tensor names for each."""
-    if len(function.reductions) != 1 or function.outputs:
-        return False
-    term = strip_casts(function.reductions[0].term)
-    sides = (term.a, term.b) if isinstance(term, tirx.Mul) else ()
+    terms = [strip_casts(reduction.term) for reduction in function.reductions]
     column = function.columns.var
-    return any(_is_gathered(load, column) for side in sides for load in loads(side))
+    return bool(terms) and not function.outputs and all(
+        isinstance(term, tirx.Mul) and any(_is_gathered(load, column) for load in loads(term))
+        for term in terms
+    )
 
 
 def _is_gathered(load: TensorLoad, column: Var) -> bool:

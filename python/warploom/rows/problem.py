@@ -39,6 +39,7 @@ from warploom.rows.reductions import (
     partner_of,
     place_in,
 )
+from warploom.rows.short_sums import written_out
 from warploom.tile import ir
 
 #: Elements of a buffer whose places have 32 bits.
@@ -130,7 +131,7 @@ def read_rows(func: PrimFunc) -> RowFunction:
         If it computes something else; the message names the obstacle.
     """
     func, stand_ins = narrowed(func)
-    equations = read_equations(func, guarded=True)
+    equations = [written_out(one) for one in read_equations(func, guarded=True)]
     _check_sizes(func)
     params = set(func.params)
     results = [equation for equation in equations if equation.buffer in params]
