@@ -21,6 +21,7 @@ from warploom.programs import (
     gemm_quantised,
     paged_decode,
     paged_prefill,
+    paged_tree_attention,
     ragged_prefill,
 )
 from warploom.target import cuda_target
@@ -156,6 +157,7 @@ LARGEST = {
     "ragged prefill of 256": lambda arch: ragged_prefill(16, 2, 256, arch=arch),
     "ragged prefill of 192 and 128": lambda arch: ragged_prefill(16, 16, 192, 128, arch=arch),
     "paged prefill of 256": lambda arch: paged_prefill(16, 2, 256, sliding_window=True, arch=arch),
+    "paged trees of 256": lambda arch: paged_tree_attention(16, 2, 256, arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

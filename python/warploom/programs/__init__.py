@@ -20,10 +20,12 @@ from warploom.programs.paged_decode import paged_decode
 from warploom.programs.paged_prefill import paged_prefill
 from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.programs.top_k import top_k
+from warploom.programs.tree_attention import paged_tree_attention, ragged_tree_attention
 from warploom.programs.tuned import tuned
 
 __all__ = [
     "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
     "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode",
-    "paged_prefill", "ragged_prefill", "top_k", "tuned",
+    "paged_prefill", "paged_tree_attention", "ragged_prefill", "ragged_tree_attention",
+    "top_k", "tuned",
 ]  # fmt: skip

@@ -77,3 +77,47 @@ class SlidingMask:
 
     def sees(self, query: Any, key: Any) -> Any:
         return T.And(self._pages.sees(key), key >= self.begin(query))
+
+
+@T.meta_class
+class TreeMask:
+    """The keys before a tree of tokens, and in the tree a token's ancestors and itself.
+
+    The last queries are the last tokens of the tree, the last keys are the tree. A token with the
+    range ``(begin, end)`` of an order of the tree is an ancestor of those that begin in its range.
+
+    Parameters
+    ----------
+    order : Buffer
+        ``(tokens, 2)`` of int32: the ranges.
+    indptr : Buffer
+        ``(batch + 1,)``: where the trees of sequences begin.
+    b, queries, keys : int32 expression
+        The sequence, and how many queries and keys it has.
+    """
+
+    def __init__(self, order: Any, indptr: Any, b: Any, queries: Any, keys: Any) -> None:
+        self._order, self._keys = order, keys
+        self._end = named_scalar(indptr[b + 1])
+        # Keys before the tree, and what query 0 and key 0 are in the order.
+        self._before = named_scalar(keys - (self._end - indptr[b]))
+        self._query, self._key = self._end - queries, self._end - keys
+
+    def _range(self, token: Any, which: int) -> Any:
+        """An end of a range; that of some token for those that are not in the tree."""
+        return self._order[T.max(T.min(token, self._end - 1), 0), which]
+
+    def begin(self, query: Any) -> Any:
+        return 0
+
+    def end(self, query: Any) -> Any:
+        return self._keys
+
+    def whole(self, query: Any) -> Any:
+        return self._before
+
+    def sees(self, query: Any, key: Any) -> Any:
+        own = self._range(self._query + query, 0)
+        ancestor, end = (self._range(self._key + key, which) for which in range(2))
+        related = T.And(own >= ancestor, own < end)
+        return T.And(key < self._keys, T.Or(key < self._before, related))
