@@ -17,7 +17,7 @@ from warploom.errors import StockScheduleWarning
 from warploom.relax import convolutions, gather_pixels
 from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolutions import LayOutConvolutions
-from warploom.relax.inspect import inspect
+from warploom.relax.inspect import inspect, share_on_tensor_cores
 from warploom.relax.permutations import JoinPermutations, is_permutation
 from warploom.relax.sink_permutations import SinkPermutations
 
@@ -318,3 +318,35 @@ def test_what_is_left_says_so() -> None:
 
     (report,) = inspect(_chain(depthwise, (1, 8, 10, 10), (8, 1, 3, 3)))
     assert re.search("groups of a convolution", report.reason)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.some(1)
+def test_a_number_of_images_that_the_launch_knows(
+    images: int, free: None, rng: np.random.Generator
+) -> None:
+    """A picture of three channels, a batch norm, and an operator that keeps NCHW."""
+    shapes = [(16, 3, 5, 5), (16, 16, 3, 3)]
+    arrays = [(0.2 * rng.standard_normal(one)).astype(np.float16) for one in shapes]
+    norm = [rng.uniform(0.5, 1.5, 16).astype(np.float16) for _ in range(4)]
+
+    def make(builder: relax.BlockBuilder, x: Any) -> Any:
+        first, second = (relax.const(one) for one in arrays)
+        h = builder.emit(op.nn.conv2d(x, first, strides=2, padding=2))
+        h = builder.emit(op.nn.batch_norm(h, *map(relax.const, norm), axis=1, training=False))
+        h = builder.emit(op.nn.relu(builder.emit(relax.TupleGetItem(h, 0))))
+        h = builder.emit(op.nn.conv2d(builder.emit(op.flip(h, 2)), second, padding=1))
+        return op.nn.relu(h)
+
+    n = tvm.tirx.Var("n", "int64")
+    module = relax.transform.DecomposeOpsForInference("main")(_chain(make, (n, 3, 13, 11)))
+    x = rng.standard_normal((images, 3, 13, 11)).astype(np.float16)
+    value, first, second, *numbers = (torch.tensor(one).double() for one in (x, *arrays, *norm))
+    gamma, beta, mean, variance = numbers
+    h = torch.nn.functional.conv2d(value, first, None, 2, 2)
+    h = torch.relu(torch.nn.functional.batch_norm(h, mean, variance, gamma, beta, eps=1e-5))
+    wanted = torch.relu(torch.nn.functional.conv2d(h.flip(2), second, None, 1, 1)).numpy()
+    _assert_close(_run(module, [x]), wanted)
+    reports = inspect(module)
+    assert share_on_tensor_cores(reports) == 1
