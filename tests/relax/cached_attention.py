@@ -90,6 +90,7 @@ class CachedAttention:
         self.cache = machine["create_kv"](*(tvm.runtime.ShapeTuple([size]) for size in sizes))
         self.known: dict[int, np.ndarray] = {}
         self.windows: dict[int, tuple[int, int]] = {}
+        self.trees: dict[int, list[int]] = {}
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of TVM's runtime with the cache."""
@@ -117,8 +118,26 @@ class CachedAttention:
         self.call("attention_kv_cache_enable_sliding_window_for_seq", sequence, window, sink)
         self.windows[sequence] = window, sink
 
-    def check(self, lengths: dict[int, int], rows: int | None = None) -> None:
-        """Append so many tokens to each sequence, and compare the attention of the new ones."""
+    def accept(self, leaves: dict[int, int]) -> None:
+        """Keep the branches of trees that end with these tokens, and forget the others."""
+        shape = tvm.runtime.ShapeTuple
+        self.call(
+            "attention_kv_cache_commit_accepted_token_tree_nodes", shape(leaves),
+            shape(leaves.values()),
+        )  # fmt: skip
+        for sequence, leaf in leaves.items():
+            tree = self.trees.pop(sequence)
+            before = self.known[sequence].shape[1] - len(tree)
+            branch = np.array([before + token for token in _branch(tree, leaf)])
+            kept = np.concatenate([np.arange(before), branch])
+            self.known[sequence] = self.known[sequence][:, kept]
+
+    def check(self, lengths: dict[int, int], trees: dict[int, list[int]] | None = None) -> None:
+        """Append so many tokens to each sequence, and compare the attention of the new ones.
+
+        Where they form trees, the token before each in its tree is given; -1 for the first ones.
+        """
+        self.trees = trees or {}
         one, scale = self.options, self.options.head_dim**-0.5 * 1.5
         dtype, count = numpy_dtype(one.dtype), sum(lengths.values())
         both = one.heads + 2 * one.kv_heads
@@ -134,7 +153,9 @@ class CachedAttention:
 
     def _attend(self, lengths: dict[int, int], qkv: np.ndarray, scale: float) -> np.ndarray:
         shape = tvm.runtime.ShapeTuple
-        self.call("kv_state_begin_forward", shape(lengths), shape(lengths.values()))
+        parents = [one for tree in self.trees.values() for one in tree]
+        tree = [shape(parents)] if parents else []
+        self.call("kv_state_begin_forward", shape(lengths), shape(lengths.values()), *tree)
         one = self.options
         empty = np.full((len(qkv), one.heads, one.head_dim), np.nan, np.float32).astype(qkv.dtype)
         out, tensor = (tvm.runtime.tensor(array, tvm.cuda(0)) for array in (empty, qkv))
@@ -146,6 +167,9 @@ class CachedAttention:
         one, before = self.options, self.known[sequence].shape[1]
         dtype = numpy_dtype(one.dtype)
         positions = before + np.arange(len(qkv))
+        if sequence in self.trees:
+            tree = self.trees[sequence]
+            positions = before + np.array([len(_branch(tree, n)) - 1 for n in range(len(tree))])
         q, k, v = np.split(qkv, (one.heads, one.heads + one.kv_heads), axis=1)
         if one.rope_mode == RopeMode.NORMAL:
             q, k = (_rotated(part, positions).astype(dtype).astype(np.float64) for part in (q, k))
@@ -153,19 +177,32 @@ class CachedAttention:
         self.known[sequence] = tokens
         keys, values = np.repeat(tokens, one.heads // one.kv_heads, axis=2)
         logits = np.einsum("qhd,khd->hqk", q, keys) * scale
-        logits = np.where(self._sees(sequence, positions, tokens.shape[1]), logits, -np.inf)
+        logits = np.where(self._sees(sequence, before, tokens.shape[1]), logits, -np.inf)
         weights = np.exp(logits - logits.max(axis=2, keepdims=True, initial=-1e30))
         weights /= weights.sum(axis=2, keepdims=True)
         return np.einsum("hqk,khd->qhd", weights, values)
 
-    def _sees(self, sequence: int, positions: np.ndarray, count: int) -> np.ndarray:
+    def _sees(self, sequence: int, before: int, count: int) -> np.ndarray:
         tokens = np.arange(count)
-        sees = tokens <= positions[:, None]
+        sees = tokens <= np.arange(before, count)[:, None]
+        if sequence in self.trees:
+            for number in range(count - before):
+                branch = _branch(self.trees[sequence], number)
+                sees[number, before:] = np.isin(tokens[before:] - before, branch)
         if sequence not in self.windows:
             return sees
         # The window holds what was there before; the cache slides when it has been read.
         window, sink = self.windows[sequence]
-        return sees & ((tokens < sink) | (tokens >= positions[0] - (window - sink)))
+        return sees & ((tokens < sink) | (tokens >= before - (window - sink)))
+
+
+def _branch(tree: list[int], token: int) -> list[int]:
+    """The tokens from the root of a tree to one of its tokens."""
+    branch = []
+    while token >= 0:
+        branch.append(token)
+        token = tree[token]
+    return branch[::-1]
 
 
 def _rotated(heads: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -28,10 +28,11 @@ _TAKEN = {
     "batch_prefill_ragged_kv", "batch_prefill_paged_kv", "batch_prefill_paged_kv_sliding_window",
     "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window",
     "tir_kv_cache_transpose_append", "tir_kv_cache_transpose_append_mla",
+    "batch_tree_attn", "tree_attn_paged_kv",
     "tir_attention_merge_state", "copy_single_page", "compact_kv_copy",
 }  # fmt: skip
 #: Those of them that could rotate queries and keys.
-_ATTENTION = {name for name in _TAKEN if name.startswith("batch")}
+_ATTENTION = {name for name in _TAKEN if name.startswith(("batch", "tree"))}
 
 
 def _replaced(module: tvm.IRModule) -> dict[str, PrimFunc]:
@@ -218,6 +219,20 @@ def test_prompts_tokens_forks_and_pops(
     for _ in range(3):
         attention.check(dict.fromkeys((1, 7, 6, 0), 1))
     attention.check({6: 3, 7: 20})
+
+
+@pytest.mark.gpu
+def test_trees_of_tokens(rng: np.random.Generator) -> None:
+    """A token of a tree sees those before the tree and its branch; then some are accepted."""
+    attention = CachedAttention(CacheOptions(), rng)
+    for sequence, length in enumerate((21, 16)):
+        attention.add(sequence)
+        attention.check({sequence: length})
+    trees = {0: [-1, 0, 0, 1, 3, 2], 1: [-1, -1, 0, 1, 2]}
+    attention.check({number: len(tree) for number, tree in trees.items()}, trees)
+    attention.accept({0: 4, 1: 3})
+    attention.check({0: 1, 1: 1})
+    attention.check({0: 4, 1: 7})
 
 
 @pytest.mark.in_turn(2)

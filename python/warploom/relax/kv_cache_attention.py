@@ -11,6 +11,7 @@ from tvm.tirx import PrimFunc
 from warploom.programs.paged_decode import paged_decode
 from warploom.programs.paged_prefill import paged_prefill
 from warploom.programs.ragged_prefill import ragged_prefill
+from warploom.programs.tree_attention import paged_tree_attention, ragged_tree_attention
 from warploom.relax.kv_cache_kernel import WINDOW, CacheKernel
 from warploom.relax.signatures import Facts, Signature
 
@@ -127,10 +128,63 @@ RAGGED = CacheKernel(
     ),
 )  # fmt: skip
 
+_TREE = CacheKernel(
+    21, 1,
+    "attention of a tree of new tokens, {heads} heads of {dim} ({kv_heads} of keys), {dtype}",
+    signature=Signature.of(f"""
+        q: dtype queries heads dim
+        q_indptr: int32 batch+1
+        k: dtype keys kv_heads dim
+        v: dtype keys kv_heads dim
+        kv_indptr: int32 batch+1
+        q_rope_position: int32 queries
+        order_indptr: int32 batch+1
+        order: int32 tree 2
+        output: dtype queries heads dim
+        lse: float32 queries heads
+        {_ROTARY}
+    """),
+    stock=lambda facts, target: tvm_kernels.tree_attn(
+        *map(facts.number, ("kv_heads", "heads", "dim")), facts["dtype"], {}, target
+    ),
+    ours=lambda facts: ragged_tree_attention(
+        *map(facts.number, ("heads", "kv_heads", "dim")), facts["dtype"]
+    ),
+)  # fmt: skip
+
+_PAGED_TREE = CacheKernel(
+    20, 1,
+    "attention of a tree of tokens to those before, {heads} heads of {dim} ({kv_heads} of keys), "
+    "pages of {page} tokens, {dtype}",
+    signature=Signature.of(f"""
+        q: dtype queries heads dim
+        q_indptr: int32 batch+1
+        pages: dtype pages 2 kv_heads page dim
+        page_indptr: int32 batch+1
+        page_values: int32 used
+        length_info: int32 batch
+        k_rope_pos_offset: int32 batch
+        q_rope_position: int32 queries
+        output: dtype queries heads dim
+        lse: float32 queries heads
+        {_ROTARY}
+        order_indptr: int32 batch+1
+        order: int32 tree 2
+    """),
+    stock=lambda facts, target: tvm_kernels.tree_attn_with_paged_kv_cache(
+        *map(facts.number, ("kv_heads", "heads", "dim")), facts["dtype"], {}, target
+    ),
+    ours=lambda facts: paged_tree_attention(
+        *map(facts.number, ("heads", "kv_heads", "dim")), facts["dtype"], facts.number("page")
+    ),
+)  # fmt: skip
+
 ATTENTION_KERNELS = (
     RAGGED,
     _prefill_row(16, False),
     _decode_row(17, False),
     _prefill_row(18, True),
     _decode_row(19, True),
+    _PAGED_TREE,
+    _TREE,
 )
