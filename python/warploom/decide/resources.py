@@ -29,6 +29,9 @@ from warploom.tile.choices import BY_NAME, PING_PONG_WARPGROUPS, ROWS
 _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
+#: Registers that ptxas wants for one MMA beside its results (CUDA 13.5: "Insufficient registers
+#: (80) to compile instruction, try 90 or higher", of 64 results).
+_MMA_OVERHEAD = 26
 #: Bytes kept for mbarriers and alignment.
 _BARRIER_BYTES = 1024
 
@@ -137,6 +140,23 @@ class KernelChoices(
             count = problem.products if problem.computed[1] else 1
             held += count * share * WGMMA_M * self.tile_k // SM90A.warpgroup // 2
         return held
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return (self.warpgroups + self.specialise) * SM90A.warpgroup
+
+    def mma_registers(self, problem: GemmProblem) -> int:
+        """Registers that ptxas must have for one MMA: its results, and what names its operands."""
+        return kind_of(problem).d_registers(self.accumulator[1]) + _MMA_OVERHEAD
+
+    def launch_registers(self, arch: Arch) -> int:
+        """Registers of a thread at the launch, which is what ptxas compiles every MMA for.
+
+        ``setmaxnreg`` moves registers between warpgroups later; that does not help ptxas.
+        """
+        share = arch.registers_per_sm // (self.threads * self.ctas_per_sm)
+        return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""

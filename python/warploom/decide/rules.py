@@ -159,3 +159,12 @@ def _resource_rules(
         f"A computing thread needs {needed} registers and has {given}: use a smaller tile than "
         f"{config.tile_m} x {config.tile_n} or other than {config.consumers} consumers.",
     )
+    columns = config.accumulator[1]
+    needed = config.mma_registers(problem)
+    given = config.launch_registers(arch)
+    yield (
+        needed <= given,
+        f"An MMA of {columns} columns needs {needed} registers at the launch, and a thread of "
+        f"{config.ctas_per_sm * config.threads} has {given}: use fewer columns, consumers or CTAs "
+        "of an SM.",
+    )
