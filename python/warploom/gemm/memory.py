@@ -12,7 +12,7 @@ from tvm.tirx import Var
 
 from warploom.decide.problem import ALIGN, kind_of
 from warploom.errors import Decline
-from warploom.gemm.equations import loads
+from warploom.gemm.equations import loads, simplify
 from warploom.gemm.problem import Axis, GemmFunction, Operand, Product
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
@@ -145,7 +145,10 @@ def bits_in_memory(operand: Operand, inner: Axis, outer: Axis | None = None) -> 
         )
         if stored is None or extent is None:
             raise Decline(f"{load.source.name} is unpacked along an extent that is not known.")
-        total += bits_of(str(load.source.dtype)) * stored / extent * _shared(load, outer)
+        # A part of a concatenation has fewer elements, and yet fills a tile of its own.
+        whole = bool(along) and _steps_by_one(load.indices[along[-1]], inner.var)
+        share = 1.0 if whole else stored / extent
+        total += bits_of(str(load.source.dtype)) * share * _shared(load, outer)
     return total
 
 
@@ -154,10 +157,16 @@ def _shared(load: TensorLoad, outer: Axis | None) -> float:
     if outer is None or static(outer.extent) is None:
         return 1.0
     along = [
-        static(size)
+        (index, static(size))
         for index, size in zip(load.indices, load.source.shape, strict=True)
         if outer.var in ir.uses(index)
     ]
-    if len(along) != 1 or along[0] is None:
+    if len(along) != 1 or along[0][1] is None or _steps_by_one(along[0][0], outer.var):
         return 1.0
-    return min(1.0, along[0] / int(outer.extent))
+    return min(1.0, along[0][1] / int(outer.extent))
+
+
+def _steps_by_one(index: Any, var: Var) -> bool:
+    """Whether an index grows as a variable does, so that each element is another one."""
+    step = simplify(ir.substitute(index, {var: var + 1}) - index)
+    return isinstance(step, tirx.IntImm) and int(step) == 1
