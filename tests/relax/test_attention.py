@@ -204,7 +204,9 @@ def test_random_permutations_join(rng: np.random.Generator) -> None:
         whole = list(range(4))
         for order in orders:
             whole = [whole[axis] for axis in order]
-        needed = len(orders) == 1 or whole != [0, 1, 2, 3]
+        # Dimensions of one element may stand anywhere: moving them is a reshape.
+        moved = [axis for axis in whole if shape[axis] > 1]
+        needed = moved != sorted(moved)
         assert joined.script().count("R.permute_dims") == needed, orders
         machine = relax.VirtualMachine(relax.build(LegalizeOps()(joined), "llvm"), tvm.cpu())
         assert (machine["main"](tvm.runtime.tensor(x)).numpy() == exact).all(), orders
