@@ -155,8 +155,7 @@ class KernelChoices(
 
         ``setmaxnreg`` moves registers between warpgroups later; that does not help ptxas.
         """
-        share = arch.registers_per_sm // (self.threads * self.ctas_per_sm)
-        return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
+        return _in_steps(arch.registers_per_sm // (self.threads * self.ctas_per_sm), arch)
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""
@@ -169,7 +168,7 @@ class KernelChoices(
         loading = PRODUCER_REGISTERS * arch.warpgroup if self.specialise else 0
         left = arch.registers_per_sm // self.ctas_per_sm - loading
         share = left // (arch.warpgroup * self.warpgroups * self.slice_k)
-        return min(share // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
+        return _in_steps(share, arch)
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -190,3 +189,8 @@ def _buffer_bytes(
     heights, widths = cut
     buffers = chunk_buffers(widths * len(heights), most_buffers)
     return max(heights) * sum(width * count for width, count in buffers.items()) * size
+
+
+def _in_steps(registers: int, arch: Arch) -> int:
+    """Registers that a thread can have, of so many."""
+    return min(registers // arch.setmaxnreg.step * arch.setmaxnreg.step, arch.registers_per_thread)
