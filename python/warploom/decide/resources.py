@@ -144,7 +144,7 @@ class KernelChoices(
     @property
     def threads(self) -> int:
         """Threads of a CTA."""
-        return (self.warpgroups + self.specialise) * SM90A.warpgroup
+        return (self.warpgroups * self.slice_k + self.specialise) * SM90A.warpgroup
 
     def mma_registers(self, problem: GemmProblem) -> int:
         """Registers that ptxas must have for one MMA: its results, and what names its operands."""
