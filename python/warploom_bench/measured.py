@@ -28,6 +28,8 @@ PUBLIC = "2026-11-22-h200-candidates.jsonl.gz"
 RANDOM = "2026-11-24-h200-random.jsonl.gz"
 #: Candidates that are slower than the best by more do not matter to a choice.
 NEAR = 1.4
+#: Families of lines of ``bench judge`` whose shape is that of a GEMM; other output has none.
+_GEMMS = (None, "gemm")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
         text = gzip.decompress(data) if file.suffix == ".gz" else data
         lines = (with_new_key(json.loads(line)) for line in text.decode().splitlines())
         return [
-            _candidate(line) for line in lines if line.get("us") is not None and not line["error"]
+            _candidate(line)
+            for line in lines
+            if line.get("us") is not None and not line["error"] and line.get("family") in _GEMMS
         ]
 
 
