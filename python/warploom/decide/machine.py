@@ -84,7 +84,7 @@ class Machine:
     next_cta : float
         Microseconds between two CTAs of a grid that is not persistent, on one SM.
     part : float
-        Microseconds for each part of a split sum, through a workspace.
+        Microseconds for each part of a split sum, through a workspace, beside its bytes.
     dsmem, dsmem_bytes : float
         Microseconds of a sum in a cluster, and bytes of it per cycle.
     stream_k, stream_k_steps : float
@@ -137,7 +137,7 @@ class Machine:
     partial_lines: float = 0.553
     partial_lines_dram: float = 0.573
     next_cta: float = 1.25
-    part: float = 0.645
+    part: float = 0.55
     dsmem: float = 1.09
     dsmem_bytes: float = 18.3
     stream_k: float = 1.6

@@ -7,7 +7,8 @@ is, and :mod:`warploom.decide.price` prices it. A prediction takes about 30 micr
 from __future__ import annotations
 
 from warploom.decide.config import Config
-from warploom.decide.machine import H200, Machine
+from warploom.decide.machine import Machine
+from warploom.decide.machines import machine_for
 from warploom.decide.price.gemm import work_of
 from warploom.decide.price.model import Prediction, price
 from warploom.decide.problem import GemmProblem
@@ -15,7 +16,9 @@ from warploom.decide.problem import GemmProblem
 __all__ = ["Prediction", "predict"]
 
 
-def predict(problem: GemmProblem, config: Config, machine: Machine = H200) -> Prediction:
+def predict(
+    problem: GemmProblem, config: Config, machine: Machine | None = None
+) -> Prediction:
     """The time of one launch, back to back with others.
 
     Parameters
@@ -24,8 +27,8 @@ def predict(problem: GemmProblem, config: Config, machine: Machine = H200) -> Pr
         The GEMM; sizes that are dynamic count as :data:`~warploom.decide.work.UNKNOWN_EXTENT`.
     config : Config
         A legal one: see :meth:`Config.why_not`.
-    machine : Machine
-        The GPU.
+    machine : Machine, optional
+        The GPU; by default that of the current target, and without a target an H200.
 
     Examples
     --------
@@ -34,4 +37,4 @@ def predict(problem: GemmProblem, config: Config, machine: Machine = H200) -> Pr
     >>> predict(problem, choose(problem)).total < 250
     True
     """
-    return price(work_of(problem, config), machine)
+    return price(work_of(problem, config), machine or machine_for())

@@ -194,7 +194,8 @@ def build_candidate(
         If the function has decisions that no kernel can have.
     """
     refuse_estimates(target)
-    facts = facts_of(mod, bare, workload, reference)
+    with target:  # predictions are for its GPU
+        facts = facts_of(mod, bare, workload, reference)
     artifact.write_facts(Path(path).parent, facts)
     # A search has thousands of candidates, and none is compiled twice.
     with silenced(StockScheduleWarning), environ.variable("WARPLOOM_MODULE_CACHE", "0"):

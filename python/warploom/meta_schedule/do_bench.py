@@ -116,6 +116,7 @@ def _sample(
         fn(*args)  # compiles
         place.wait()
         sets = _sets(given, args)
+        device.sync()  # TVM copies on the default stream
         clear = _clear_l2(place, device) if not args else lambda: None
         seconds = place.timer.elapsed(clear, lambda: fn(*args))
         for number in range(_count(warmup, seconds, 0)):

@@ -275,6 +275,7 @@ def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
     """How the results of a kernel differ from the right ones; empty if they do not."""
     for number in facts.outputs:
         task.checked[number].copyfrom(task.before[number])
+    _wait_for_copies(place)
     kernel(*with_numbers(facts, task.checked))
     place.wait()
     exact = facts.exact and not facts.rounded
@@ -286,6 +287,11 @@ def _wrong(kernel: Any, facts: Facts, task: _Task, place: Place) -> str:
         if difference:
             return f"Parameter {number} is wrong: {difference}."
     return ""
+
+
+def _wait_for_copies(place: Place) -> None:
+    """TVM copies on the default stream, which the stream of the launches does not wait for."""
+    place.device.sync()
 
 
 def _where_known(found: np.ndarray, right: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -318,6 +324,7 @@ def _input_sets(
     count = input_sets(read)
     first = [tvm.runtime.tensor(array, place.device) for array in inputs]
     sets = [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
+    _wait_for_copies(place)
     return [with_numbers(facts, tensors) for tensors in sets]
 
 

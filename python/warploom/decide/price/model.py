@@ -109,8 +109,7 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
     dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
     throttle = _throttle(machine, launch, tensor, loop, dram)
     micro = machine.clock
-    part = machine.part * work.split_k if work.split_k > 1 else 0.0
-    reduce = meeting / micro if work.in_cluster else part
+    reduce = meeting / micro if work.in_cluster else _sums(work, machine, work.split_k - 1)
     return Prediction(
         tensor=tensor / micro,
         l2=launch.waves * launch.steps * step.l2 / micro,
@@ -122,7 +121,7 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
         + machine.persistent * work.persistent,
-        reduce=_stream_k_sums(machine, launch) if work.stream_k else reduce,
+        reduce=_stream_k_sums(work, machine, launch) if work.stream_k else reduce,
         waves=launch.waves,
         overlap=machine.overlap_dram,
         throttle=throttle,
@@ -140,10 +139,23 @@ def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
     return (launch.waves - 1) * inner + loop
 
 
-def _stream_k_sums(machine: Machine, launch: Launch) -> float:
+def _sums(work: Work, machine: Machine, others: float) -> float:
+    """Microseconds in which the owner of a tile adds the sums of so many other CTAs to its own.
+
+    One SM reads all of them, so that parts of large tiles cost more than those of small ones.
+    """
+    if others <= 0:
+        return 0.0
+    read = others * work.sum_bytes / machine.receive_bytes / machine.clock
+    return machine.part * (others + 1) + read
+
+
+def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
     """Microseconds in which the parts of tiles are added: more of them where CTAs share a tile."""
     parts = min(launch.slots / launch.units, launch.steps)
-    return machine.stream_k + machine.part * max(0.0, parts - 1)
+    others = max(0.0, parts - 1)
+    read = others * work.sum_bytes / machine.receive_bytes / machine.clock
+    return machine.stream_k + machine.part * others + read
 
 
 def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
