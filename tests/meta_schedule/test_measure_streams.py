@@ -14,7 +14,7 @@ from warploom.meta_schedule.artifact import Facts
 
 
 class _Device:
-    """The CPU, with a default stream that has not ended what it was given until it is waited for."""
+    """A device whose default stream has ended only after it was waited for."""
 
     def __init__(self) -> None:
         self.pending = False
