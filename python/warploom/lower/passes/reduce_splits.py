@@ -1,9 +1,11 @@
 """Split-K and stream-K reduction through a workspace: CTAs wait for each other's sums.
 
 Each warpgroup reduces the rows that it computes with the same warpgroup of the other CTA: its
-threads store, meet at their named barrier, and one of them sets a flag with release semantics; on
-the other side one thread waits for the flag with acquire semantics, and the barrier tells the
-others. So neither CTA stops as a whole, and the warp that loads goes on with the next segment.
+threads store, meet at their named barrier, and one of them sets a flag with release semantics. On
+the other side each thread waits for the flag of another CTA with acquire semantics, and the barrier
+tells the others. So neither CTA stops as a whole, and the warp that loads goes on with the next
+segment. Only then are the sums read: small ones of several CTAs at a time, since the latency of a
+read takes longer than its bytes.
 
 Flags must be 0 before anyone uses them, and a workspace holds anything. A small kernel before this
 one clears them; both use PDL (:mod:`warploom.lower.emit.next_kernel`).
@@ -13,6 +15,7 @@ then two launches on different streams would use the same flags.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
@@ -22,18 +25,21 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.lower.analysis.consumers import consumers
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
-from warploom.lower.emit.threads import leader, orchestrated
+from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.fragment_order import ANY_ORDER
 from warploom.lower.passes.reduce_in_clusters import reduce_in_clusters
+from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
 from warploom.tile.scalar import ThreadScalar
-from warploom.tile.statement import Copy, Given, Nest, Statement, Taken, walk
+from warploom.tile.statement import Block, Copy, Given, Loop, Statement, Taken, walk
 
 #: Threads of the kernel that clears flags.
 _CLEARING_THREADS = 128
+#: Sums of other CTAs that a thread reads at a time, in registers and in CTAs.
+_REGISTERS_AT_A_TIME, _CTAS_AT_A_TIME = 32, 4
 
 
 def reduce_splits(program: TileProgram) -> TileProgram:
@@ -59,9 +65,9 @@ def _statement(statement: Statement, flags: Buffer, program: TileProgram) -> Stm
         case Given(body=copies):
             flag = ir.address(flags, statement.slot, program.var("warpgroup"))
             return ir.seq([*map(_given, copies), orchestrated(_release(flag, program))])
-        case Taken(body=nests):
-            flag = ir.address(flags, statement.slot, program.var("warpgroup"))
-            return ir.seq([orchestrated(_acquire(flag, program)), *map(_taken, nests)])
+        case Loop(body=(Taken() as taken,)):
+            return ir.seq([orchestrated(_acquire(statement, taken, flags, program)),
+                           *_sums(statement, taken.body)])
     return statement.with_each(lambda inner: _statement(inner, flags, program))
 
 
@@ -74,10 +80,29 @@ def _given(copy: Copy) -> Stmt:
     return ir.nest([y, x], map(int, tile.shape), [store], {ANY_ORDER: 1})
 
 
-def _taken(nest: Nest) -> Stmt:
-    """A nest from the workspace to registers, of which the order of elements is free."""
-    outer = nest.loops[0]
-    return ir.loop(outer.loop_var, outer.extent, [outer.body], {ANY_ORDER: 1})
+def _sums(peers: Loop, nests: Block) -> list[Stmt]:
+    """Loops that add the sums of all other CTAs, in their order."""
+    taken = []
+    for nest in nests:
+        outer = nest.loops[0]
+        taken.append(ir.loop(outer.loop_var, outer.extent, [outer.body], {ANY_ORDER: 1}))
+    elements = sum(
+        math.prod(map(int, nest.stores[0].buffer.shape)) for nest in nests
+    )  # fmt: skip
+    registers = max(1, elements // SM90A.warpgroup)
+    together = max(1, min(_CTAS_AT_A_TIME, _REGISTERS_AT_A_TIME // registers))
+
+    def of(peer: Any) -> list[Stmt]:
+        return ir.renewed([tirx.Bind(peers.var, peer), *taken])
+
+    some, rest = Var("some", "int32"), Var("rest", "int32")
+    rounds: Any = 0
+    loops = []
+    if together > 1:
+        rounds = T.truncdiv(peers.extent, together)
+        several = [one for number in range(together) for one in of(some * together + number)]
+        loops = [ir.loop(some, rounds, several)]
+    return [*loops, ir.loop(rest, peers.extent - rounds * together, of(rounds * together + rest))]
 
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:
@@ -86,12 +111,19 @@ def _release(flag: Any, program: TileProgram) -> list[Stmt]:
     return [one_consumer(program), ir.when(leader(program), [publish])]
 
 
-def _acquire(flag: Any, program: TileProgram) -> list[Stmt]:
-    """Wait for the flag; then the threads of this warpgroup see the sums that it guards."""
-    seen = ThreadScalar("seen", "uint32")
+def _acquire(peers: Loop, taken: Taken, flags: Buffer, program: TileProgram) -> list[Stmt]:
+    """Wait for the flags of all; then the threads of this warpgroup see the sums that they guard.
+
+    Each thread waits for another flag.
+    """
+    seen, turn = ThreadScalar("seen", "uint32"), Var("turn", "int32")
+    threads, thread = SM90A.warpgroup, thread_in_warpgroup(program)
+    slot = ir.substitute(taken.slot, {peers.var: turn * threads + thread})
+    flag = ir.address(flags, slot, program.var("warpgroup"))
     poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
     wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
-    return [ir.when(leader(program), wait), one_consumer(program)]
+    turns = T.truncdiv(peers.extent - thread + (threads - 1), threads)
+    return [ir.loop(turn, turns, wait), one_consumer(program)]
 
 
 def _clear(flags: Buffer) -> Stmt:
