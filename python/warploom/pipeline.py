@@ -16,6 +16,7 @@ from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
 from warploom.lower.host.cooperative_launch import LaunchTogether
+from warploom.lower.host.host_memory import KeepScalarsOnHost
 from warploom.lower.host.own_device import AskOwnDevice
 from warploom.lower.host.programmatic_launch import ProgrammaticLaunch
 from warploom.lower.host.share_tensor_maps import ShareTensorMaps
@@ -29,6 +30,9 @@ from warploom.warn import remember_author
 #: The parts of a pipeline of TVM: the passes, and those for host and device code at the end.
 Factory = Callable[..., tuple[Any, Any, Any]]
 
+#: Passes over host functions of kernels by hand and of tile programs.
+_OF_HOST = tvm.transform.Sequential([AskOwnDevice(), KeepScalarsOnHost()])
+
 
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
@@ -40,7 +44,7 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
             return passes(mod)
 
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
-    ours += [LaunchTogether(), AskOwnDevice()]
+    ours += [LaunchTogether(), _OF_HOST]
     return tvm.transform.Sequential(ours), host, device
 
 
@@ -60,7 +64,7 @@ def with_our_schedules_first(stock: Factory) -> Factory:
             if not mine:
                 return passes(mod)
             with our_programs():
-                merged = AskOwnDevice()(passes(tvm.IRModule(mine, attrs=mod.attrs)))
+                merged = _OF_HOST(passes(tvm.IRModule(mine, attrs=mod.attrs)))
             if rest:
                 merged.update(passes(tvm.IRModule(rest, attrs=mod.attrs)))
             return merged

@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline, WarploomError
 from warploom.lower import tvm_passes as transform
+from warploom.lower.capture_scalars import capture_scalars
 from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.options import added_passes
 from warploom.lower.several_kernels import (
@@ -107,7 +108,8 @@ def lower(
                 continue
             if not quiet:
                 warn_of_lowering(func, state["ignored"], lowering, reasons)
-            return skip_empty(lowered, read(start), host_statements(func))
+            whole = skip_empty(lowered, read(start), host_statements(func))
+            return capture_scalars(whole)
         raise Decline(_together(reasons))
     except WarploomError as error:
         raise type(error)(with_place(str(error), func)) from error

@@ -6,6 +6,8 @@ from tvm import tirx
 from tvm.ir import PointerType
 from tvm.tirx import PrimFunc
 
+from warploom.ops.dispatch import LOWERED
+
 #: Launch parameters of a kernel: extents of its grid, and tags of the launch.
 _LAUNCH = "tirx.kernel_launch_params"
 
@@ -24,6 +26,13 @@ def tagged(kernel: PrimFunc, tag: str) -> PrimFunc:
 def is_kernel(function: object) -> bool:
     """Whether a function is one that the host launches."""
     return isinstance(function, PrimFunc) and _LAUNCH in (function.attrs or {})
+
+
+def is_host(function: object) -> bool:
+    """Whether a function launches kernels that warploom has made."""
+    if not isinstance(function, PrimFunc) or is_kernel(function):
+        return False
+    return LOWERED in (function.attrs or {})
 
 
 def is_tensor_map(value: object) -> bool:

@@ -13,8 +13,7 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm.tirx import PrimFunc
 
-from warploom.lower.host.kernels import is_kernel
-from warploom.ops.dispatch import LOWERED
+from warploom.lower.host.kernels import is_host
 from warploom.tile.device_question import is_question, of_device
 
 #: The attribute of host code that holds the number of its device.
@@ -27,19 +26,12 @@ def AskOwnDevice() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="warploom.AskOwnDevice")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         changed = {
-            variable: _of_own_device(function) if _is_host(function) else function
+            variable: _of_own_device(function) if is_host(function) else function
             for variable, function in mod.functions.items()
         }
         return tvm.IRModule(changed, attrs=mod.attrs)
 
     return run
-
-
-def _is_host(function: object) -> bool:
-    """Whether a function launches kernels that warploom has made."""
-    if not isinstance(function, PrimFunc) or is_kernel(function):
-        return False
-    return LOWERED in (function.attrs or {})
 
 
 def _of_own_device(host: PrimFunc) -> PrimFunc:
