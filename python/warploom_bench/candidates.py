@@ -14,6 +14,7 @@ from typing import Any
 
 import tvm
 from tvm.s_tir import Schedule
+from tvm.tirx import PrimFunc
 
 from warploom.decide.candidates import candidates, most_stages
 from warploom.decide.config import Config
@@ -116,11 +117,14 @@ class GemmCandidates:
     Parameters
     ----------
     shape : GemmShape
+        Or other sizes, with ``func``.
+    func : PrimFunc, optional
+        That computes it; by default the GEMM of the shape.
     """
 
-    def __init__(self, shape: GemmShape) -> None:
+    def __init__(self, shape: Any, func: PrimFunc | None = None) -> None:
         self.shape = shape
-        self.function = function(shape)
+        self.function = func or function(shape)
         self.mod = tvm.IRModule({"main": self.function})
         gemm = recognise(self.function)
         self.anchor, self.problem = gemm.anchor, gemm.problem

@@ -4,8 +4,9 @@ Each GEMM is searched in rounds: first the configs that the model likes and some
 configs near to the fastest ones, with one or two choices changed at random. In a final round, the
 choice and the fastest four compete again, interleaved: every other sample selects the best, and the
 samples between judge it, so that noise favours nobody. Random shapes of a seed that nothing was
-fitted to (``--suite unseen:SEED:COUNT``) say how good the model is elsewhere. ``--table`` prints
-the tables of earlier runs, and needs no GPU.
+fitted to (``--suite unseen:SEED:COUNT``) say how good the model is elsewhere. ``--family`` judges
+convolutions and tile programs in the same way. ``--table`` prints the tables of earlier runs, and
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from warploom.command_line import (
 from warploom.meta_schedule import Builder, Runner
 from warploom.target.tvm_target import default_target
 from warploom_bench.environment import environment
+from warploom_bench.judging.cases import FAMILIES, wanted_cases
 from warploom_bench.judging.final import reserve, run_final
-from warploom_bench.judging.gemms import GemmCase
 from warploom_bench.judging.line import JudgeLine
 from warploom_bench.judging.search import Search, run_round
 from warploom_bench.judging.verdict import Verdict, read_verdicts, tables, verdicts
-from warploom_bench.options import compiling_options, gemm_options, suite_options, wanted_shapes
+from warploom_bench.options import compiling_options, gemm_options, suite_options
+
+#: Between two reports of a round.
+_PROGRESS_SECONDS = 20.0
 
 
 def _rounds(text: str) -> tuple[int, ...]:
@@ -50,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="warploom bench judge", description=__doc__,
         parents=[suite_options("unseen:1:30"), gemm_options(), compiling_options()],
+    )  # fmt: skip
+    made.add_argument(
+        "--family", choices=FAMILIES, default=FAMILIES[0],
+        help="kind of the kernels; other kinds than gemm take random cases (default: gemm)",
     )  # fmt: skip
     made.add_argument(
         "--minutes", type=duration, default=8.0,
@@ -97,7 +105,7 @@ def _measure(
     seconds = 60 * options.minutes
     end = time.monotonic() + seconds
     rng = random.Random(options.suite)
-    cases = [GemmCase(shape) for shape in dict.fromkeys(wanted_shapes(options))]
+    cases = wanted_cases(options)
     rng.shuffle(cases)  # a run that ends early has measured all groups alike
     searches = [Search(case, rng) for case in cases]
     until = end - reserve(len(searches), seconds)
@@ -105,6 +113,7 @@ def _measure(
     for number, count in enumerate(options.rounds, 1):
         phase = f"round {number}"
         output.measured(run_round(searches, count, phase, *common, until), phase, len(searches))
+        searches.reverse()  # processes still have the tensors of the cases that were the last
     lines = (
         line for lines in run_final(searches, options.final, *common, end) for line in lines
     )
@@ -127,12 +136,16 @@ class _Output:
     def measured(self, lines: Iterable[JudgeLine], phase: str, cases: int) -> None:
         """Take the lines of a round, and print how long it took."""
         begin, count, failed = time.monotonic(), 0, 0
+        shown = begin
         for line in lines:
             self._lines.append(asdict(line))
             self._write(self._lines[-1])
             count += 1
             failed += line.us is None
             self.wrong += "is wrong" in line.error
+            if time.monotonic() - shown > _PROGRESS_SECONDS:
+                shown = time.monotonic()
+                print(f"{phase}: {count} configs in {shown - begin:.0f} s", flush=True)
         seconds = time.monotonic() - begin
         print(
             f"{phase}: {count} configs of {cases} cases, {failed} without a time; {seconds:.0f} s, "

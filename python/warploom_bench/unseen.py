@@ -79,7 +79,7 @@ def draw_attention(name: str) -> list[dict[str, int | bool]]:
     >>> len(draw_attention("unseen:7:12"))
     12
     """
-    seed, count = _numbers(name)
+    seed, count = seed_and_count(name)
     rng = random.Random(seed)
     return [_case(rng) for _ in range(count)]
 
@@ -110,10 +110,10 @@ def parse(name: str) -> dict[str, list[list[int]]] | None:
     """
     if name.split(":")[0] != "unseen":
         return None
-    return draw(*_numbers(name))
+    return draw(*seed_and_count(name))
 
 
-def _numbers(name: str) -> tuple[int, int]:
+def seed_and_count(name: str) -> tuple[int, int]:
     """The seed and the count of a suite."""
     word, *numbers = name.split(":")
     if word != "unseen" or not 1 <= len(numbers) <= 2 or not all(n.isdecimal() for n in numbers):

@@ -27,7 +27,7 @@ from warploom.gemm.annotations import PREFIX, annotate
 from warploom.gemm.workloads import function
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import artifact, measure, place, reference
-from warploom.meta_schedule.builder import _both
+from warploom.meta_schedule.builder import both
 from warploom.meta_schedule.cuda_timer import CudaTimer
 from warploom.meta_schedule.plain_schedule import scheduled_apart
 from warploom.meta_schedule.processes import WorkerLost
@@ -209,13 +209,13 @@ def test_candidates_are_measured_while_others_are_compiled():
 
 def test_a_candidate_is_there_once_its_reference_is_too():
     built, other = Future(), Future()
-    both = _both(built, other)
+    joined = both(built, other)
     built.set_result("path")
-    assert not both.done()
+    assert not joined.done()
     other.set_exception(RuntimeError("it cannot be compiled"))
-    assert both.result() == "path", "the runner says that there is nothing to check it with"
+    assert joined.result() == "path", "the runner says that there is nothing to check it with"
     built, other = Future(), Future()
-    assert _both(built, other).cancel() and built.cancelled()
+    assert both(built, other).cancel() and built.cancelled()
     other.set_result(None)
 
 

@@ -121,14 +121,14 @@ class Builder(PooledBuilder):
             build_candidate, mod, bare, target, workload, reference, path,
             timeout=self.timeout_sec,
         )  # fmt: skip
-        return path, _both(built, self.references.get(workload))
+        return path, both(built, self.references.get(workload))
 
 
 #: Libraries that are being compiled, by the path that they will have.
 promises: dict[str, Future[str]] = {}
 
 
-def _both(built: Future[str], checked: Future[None] | None) -> Future[str]:
+def both(built: Future[str], checked: Future[None] | None) -> Future[str]:
     """The result of the first, once the second is there or has failed as well."""
     if checked is None:
         return built

@@ -73,6 +73,8 @@ def run_round(
     target: Any, until: float,
 ) -> Iterator[JudgeLine]:  # fmt: skip
     """Measure so many configs of each case, until a moment of ``time.monotonic``."""
+    if time.monotonic() > until:
+        return
     built = [
         (search, config, search.case.submit(config, builder, target))
         for search in searches
