@@ -40,6 +40,8 @@ from warploom_bench.options import compiling_options, gemm_options, suite_option
 
 #: Between two reports of a round.
 _PROGRESS_SECONDS = 20.0
+#: Characters of an error that are printed; the output has all.
+_SHOWN = 300
 
 
 def _rounds(text: str) -> tuple[int, ...]:
@@ -143,6 +145,8 @@ class _Output:
             count += 1
             failed += line.us is None
             self.wrong += "is wrong" in line.error
+            if line.choice and line.us is None:
+                print(f"the choice for {line.shape} has no time: {line.error[:_SHOWN]}", flush=True)
             if time.monotonic() - shown > _PROGRESS_SECONDS:
                 shown = time.monotonic()
                 print(f"{phase}: {count} configs in {shown - begin:.0f} s", flush=True)

@@ -20,11 +20,13 @@ from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule.artifact import Facts, write_facts
 from warploom.meta_schedule.measure import Measurement
+from warploom.target.tvm_target import cuda_target
 from warploom.tile.choices import ROWS
 from warploom_bench import judge
 from warploom_bench.judging.final import reserve, run_final
 from warploom_bench.judging.search import Search, run_round
 from warploom_bench.judging.verdict import Verdict, read_verdicts, tables, verdicts
+from warploom_bench.measured import read_candidates
 from warploom_bench.neighbours import deepest, neighbours, redrawn
 from warploom_bench.report import geometric_mean
 
@@ -219,6 +221,42 @@ def test_tables_pool_runs_and_tell_cases_without_a_final_round(tmp_path) -> None
     files[0].write_text('{"config": {}}\n', encoding="utf-8")
     with pytest.raises(WarploomError, match="no output of `bench judge`"):
         read_verdicts(files)
+
+
+def test_lines_of_gemms_are_candidates_of_the_model(tmp_path) -> None:
+    shape = GemmShape("g", 256, 512, 512, "float16")
+    line = {
+        "family": "gemm", "shape": dict(vars(shape)), "config": Config().values(), "choice": True,
+        "phase": "final", "predicted": 3.0, "us": 4.0, "samples": [4.0], "clock": 1, "error": "",
+    }  # fmt: skip
+    other = {**line, "family": "quantised", "shape": {"group": "g", "m": 1, "bits": 4}}
+    file = tmp_path / "judge.jsonl"
+    file.write_text("\n".join(map(json.dumps, [{"date": "1"}, line, other])), encoding="utf-8")
+    (found,) = read_candidates(file)
+    assert found.us == 4.0 and found.problem == problem_of(shape)
+
+
+def test_a_choice_without_a_time_is_told(tmp_path, monkeypatch, capsys) -> None:
+    class Failing(FakeCase):
+        def submit(self, config, builder, target):
+            future: Future = Future()
+            future.set_exception(WarploomError("no kernel"))
+            return future
+
+    machine = FakeMachine(tmp_path, noise=0.0)
+    machine.close = lambda: None
+    target = cuda_target("h100")
+    for name, value in (
+        ("require_gpu", lambda _: None), ("default_target", lambda: (target, False)),
+        ("Builder", lambda _: machine), ("Runner", lambda _: machine),
+        ("wanted_cases", lambda _: [Failing("bad", [1.0, 2.0]), FakeCase("good", [1.0, 2.0])]),
+    ):  # fmt: skip
+        monkeypatch.setattr(judge, name, value)
+    assert judge.main(["--out", str(tmp_path / "judge.jsonl")]) == 0
+    printed = capsys.readouterr().out
+    assert "the choice for {'group': 'bad'" in printed and "has no time: no kernel" in printed
+    rows = {tuple(line.split()[:2]) for line in printed.splitlines()[-3:]}
+    assert rows == {("bad", "0/1"), ("good", "1/1"), ("all", "1/2")}, "the order is random"
 
 
 def test_the_final_round_has_its_share_of_the_time() -> None:
