@@ -14,6 +14,9 @@ from warploom_bench.judging.changes import each
 from warploom_bench.judging.family import Family, stages_that_fit
 from warploom_bench.judging.sampled import attention_result
 
+#: Bytes of a row of the result's chunks: two of 64 elements.
+_CHUNK_BYTES = 2 * 64 * 2
+
 
 def _attention(shape: AttentionShape, config: Config) -> PrimFunc:
     return attention(
@@ -30,8 +33,8 @@ def _attention_arguments(shape: AttentionShape) -> tuple[Argument, ...]:
 
 
 def _attention_stages(shape: AttentionShape, config: Config) -> int:
-    rows = config.tile_m * shape.head_dim * 2  # queries, and the result in their place
-    return min(config.stages, stages_that_fit(2 * config.tile_n * shape.head_dim * 2, rows))
+    other = config.tile_m * (shape.head_dim * 2 + _CHUNK_BYTES)
+    return min(config.stages, stages_that_fit(2 * config.tile_n * shape.head_dim * 2, other))
 
 
 _ATTENTION_CHANGES = (

@@ -79,7 +79,7 @@ class Family:
         return replace(config, stages=stages) if stages >= 2 else None
 
 
-def stages_that_fit(step_bytes: int, other_bytes: int) -> int:
+def stages_that_fit(step_bytes: int, other_bytes: int, ctas_per_sm: int = 1) -> int:
     """As many stages of so many bytes as fit beside others of shared memory."""
-    left = SM90A.shared_bytes_per_block - _SPARE_BYTES - other_bytes
+    left = SM90A.shared_bytes_of_each(ctas_per_sm) - _SPARE_BYTES - other_bytes
     return max(0, min(_MOST_STAGES, left // step_bytes))

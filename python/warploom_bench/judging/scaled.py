@@ -82,7 +82,8 @@ def _quantised_stages(shape: DequantShape, config: Config) -> int:
     scales = columns * 2 * max(1, depth // shape.scale_group)
     step = rows * depth * 2 + columns * depth * shape.bits // 8 + scales
     sums = config.slice_k - 1 + (config.reduce_through == "cluster")
-    return stages_that_fit(step, rows * columns * (2 + 4 * sums)) // config.slice_k * config.slice_k
+    fitting = stages_that_fit(step, rows * columns * (2 + 4 * sums), config.ctas_per_sm)
+    return fitting // config.slice_k * config.slice_k
 
 
 def _block_scaled(shape: BlockScaledShape, config: Config) -> PrimFunc:
@@ -143,7 +144,8 @@ _GROUPED_CHANGES = (
            (128, 128, 64, 2), (128, 192, 64, 2), (128, 256, 64, 2), (192, 128, 64, 3),
            (256, 128, 64, 2)),
     *_CLUSTERS[::2], *each("group", 4, 8, 16, 32), *each("store_buffers", 1, 2, 4),
-    *each("store_columns", 32, 64), *each("ctas_per_sm", 1, 2),
+    *each("store_columns", 32, 64),
+    {"ctas_per_sm": 2, "tile_m": 64, "tile_n": 128, "consumers": 1}, {"ctas_per_sm": 1},
 )  # fmt: skip
 
 GEMMS = (
