@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -257,6 +258,21 @@ def test_a_choice_without_a_time_is_told(tmp_path, monkeypatch, capsys) -> None:
     assert "the choice for {'group': 'bad'" in printed and "has no time: no kernel" in printed
     rows = {tuple(line.split()[:2]) for line in printed.splitlines()[-3:]}
     assert rows == {("bad", "0/1"), ("good", "1/1"), ("all", "1/2")}, "the order is random"
+
+
+def test_a_round_does_not_wait_for_compilers_behind_its_end(tmp_path) -> None:
+    class Slow(FakeCase):
+        def submit(self, config, builder, target):
+            return super().submit(config, builder, target) if config == self.liked[0] else Future()
+
+    machine, case = FakeMachine(tmp_path, noise=0.0), Slow("slow", [1.0, 2.0, 3.0])
+    search = Search(case, random.Random(1))
+    until = time.monotonic() + 0.5
+    lines = list(run_round([search], 3, "round 1", machine, machine, None, until))
+    assert [line.choice for line in lines] == [True]
+    assert list(run_round([search], 3, "round 2", machine, machine, None, until)) == []
+    ((line,),) = run_final([search], 5, machine, machine, None, inf)
+    assert line.choice and line.us == 1.0
 
 
 def test_the_final_round_has_its_share_of_the_time() -> None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from warploom.decide.config import Config
@@ -87,11 +88,16 @@ def run_round(
         return search.line(config, phase, *outcome(trial))
 
     for search, config, library in built:
-        if time.monotonic() > until:
+        left = until - time.monotonic()
+        if left <= 0:
             library.cancel()
             continue
         try:
-            trial = runner.submit(library.result(), "cuda", search.case.arguments)
+            path = library.result(min(left, TIMEOUT_MAX))
+            trial = runner.submit(path, "cuda", search.case.arguments)
+        except TimeoutError:
+            library.cancel()
+            continue
         except WarploomError as error:
             yield search.line(config, phase, None, str(error))
             continue
