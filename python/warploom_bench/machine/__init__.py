@@ -11,6 +11,7 @@ of the cost model follow from which readings.
 ``rig.py``          launches and samples on one GPU
 ``measurement.py``  measurements and readings
 others              one kind of measurement each; ``table.py`` lists them
+``bounds.py``       what a reading can be on any Hopper
 ``constants.py``    readings -> constants of ``Machine``
 ``report.py``       the JSON file of a GPU, and the table for people
 ``command.py``      the command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from warploom_bench.machine.measurement import Measurement, Samples
@@ -31,20 +33,20 @@ MB_PROBE {
 }
 """, threads=_THREADS)  # fmt: skip
 
-#: Bytes of a tile in the workspace.
-_TILE = 64 * 1024
+#: Bytes of the largest tile in the workspace, and of the smallest.
+_TILE, _SMALL = 64 * 1024, 8 * 1024
 
 #: CTAs 2i and 2i + 1: the second stores a tile and a flag, the first waits and adds the tile up.
 WORKSPACE = Probe("workspace", r"""
 MB_PROBE {
-  const int tag = p[0], flag_row = p[1], t = threadIdx.x, pair = blockIdx.x / 2;
+  const int tag = p[0], flag_row = p[1], pieces = p[2], t = threadIdx.x, pair = blockIdx.x / 2;
   uint4* tile = (uint4*)((unsigned char*)data + (long long)pair * 65536);
   int* flag = (int*)((unsigned char*)data + (long long)(flag_row + pair) * 128);
   unsigned sum = 0;
   __syncthreads();
   long long ns = mb_ns(), begin = mb_clock();
   if (blockIdx.x % 2) {
-    for (int i = t; i < 4096; i += 256) {
+    for (int i = t; i < pieces; i += 256) {
       const unsigned w = (unsigned)(4 * i + tag) * MB_FACTOR + MB_SUMMAND;
       tile[i] = make_uint4(w, w + MB_FACTOR, w + 2 * MB_FACTOR, w + 3 * MB_FACTOR);
     }
@@ -60,11 +62,15 @@ MB_PROBE {
       } while (seen != tag);
     }
     __syncthreads();
-    for (int i = t; i < 4096; i += 256) {
-      uint4 w;
-      asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(tile + i) : "memory");
-      sum += w.x + w.y + w.z + w.w;
+    for (int i = t; i < pieces; i += 512) {
+      uint4 w[2];
+      #pragma unroll
+      for (int j = 0; j < 2; ++j)
+        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w[j].x), "=r"(w[j].y), "=r"(w[j].z), "=r"(w[j].w)
+                     : "l"(tile + i + 256 * j) : "memory");
+      #pragma unroll
+      for (int j = 0; j < 2; ++j) sum += w[j].x + w[j].y + w[j].z + w[j].w;
     }
   }
   __syncthreads();
@@ -99,20 +105,24 @@ def reductions(rig: Rig) -> Samples:
 
 
 def workspace(rig: Rig) -> Samples:
-    """From the first store of a tile of 64 KB by one CTA to the last word read by another."""
+    """From the first store of a tile by one CTA to the last word read by another.
+
+    By the size of the tile: latency is what a tile without bytes would take.
+    """
+    tags = itertools.count(1)
     for name, pairs in (("one pair", 1), ("all SMs", rig.sms // 2)):
         flags = pairs * _TILE // ROW_BYTES
         data = rig.put(np.zeros((flags + pairs, ROW_BYTES // 2), np.float16))
-        tags = iter(range(1, 1 << 30))
+        for bytes_ in (_SMALL, _TILE):
 
-        def take(pairs=pairs, flags=flags, data=data, tags=tags) -> float:
-            tag = next(tags)
-            out = rig.launch(WORKSPACE, [tag, flags], 2 * pairs, data)
-            words = (np.arange(_TILE // 4, dtype=object) + tag) * 2654435761 + 12345
-            rig.check("a workspace", out.sums[::2], np.full(pairs, sum(words) % 2**32))
-            return float(np.median(out.end_ns[::2] - out.begin_ns[1::2])) / 1e3
+            def take(pairs=pairs, flags=flags, data=data, bytes_=bytes_) -> float:
+                tag = next(tags)
+                out = rig.launch(WORKSPACE, [tag, flags, bytes_ // 16], 2 * pairs, data)
+                words = (np.arange(bytes_ // 4, dtype=object) + tag) * 2654435761 + 12345
+                rig.check("a workspace", out.sums[::2], np.full(pairs, sum(words) % 2**32))
+                return float(np.median(out.end_ns[::2] - out.begin_ns[1::2])) / 1e3
 
-        yield name, rig.sample(take)
+            yield f"{bytes_ // 1024} KB, {name}", rig.sample(take)
 
 
 MEASUREMENTS = (

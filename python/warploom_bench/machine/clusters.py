@@ -13,6 +13,8 @@ from warploom_bench.machine.rig import Rig
 CHASE, READ, COPY, ARRIVE, SYNC, REDUCE = range(6)
 #: Bytes of a CTA's tile, and threads.
 _TILE, _THREADS = 64 * 1024, 256
+#: Bytes of a bulk copy, and how many of them a CTA sends at a time.
+_COPY, _FEW, _MANY = 32 * 1024, 1, 5
 _WORDS = _TILE // 4
 
 SOURCE = r"""
@@ -49,27 +51,34 @@ MB_PROBE {
         sum += w;
       }
   } else if (mode == 1) {
-    for (int s = 0; s < steps; ++s)
+    // Threads change places from step to step, by lines: the compiler would load all words once,
+    // before the loop, if the addresses were the same.
+    #pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+      const unsigned mine = there + ((t + 8 * s) & 255) * 16;
+      uint4 w[16];
       #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const uint4 w = remote(there + (i * 256 + t) * 16);
-        sum += w.x + w.y + w.z + w.w;
-      }
+      for (int i = 0; i < 16; ++i) w[i] = remote(mine + i * 4096);
+      #pragma unroll
+      for (int i = 0; i < 16; ++i) sum += w[i].x + w[i].y + w[i].z + w[i].w;
+    }
   } else if (mode == 2) {
-    // The first half of the tile goes to the second half of the neighbour's, step after step.
+    // The first part of the tile goes to several parts of the neighbour's, step after step.
+    const int copies = p[4];
     for (int s = 0; s < steps; ++s) {
       if (t == 0) {
-        mb_expect(own, 32768);
-        asm volatile(
-            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-            "[%0], [%1], %2, [%3];"
-            : : "r"(there + 32768), "r"(here), "r"(32768), "r"(other) : "memory");
+        mb_expect(own, copies * 32768);
+        for (int i = 1; i <= copies; ++i)
+          asm volatile(
+              "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+              "[%0], [%1], %2, [%3];"
+              : : "r"(there + i * 32768), "r"(here), "r"(32768), "r"(other) : "memory");
       }
       mb_wait(own, s & 1);
-      // Nobody may send the next copy while this CTA may read the last one.
+      // Nobody may send the next copies while this CTA may read the last ones.
       mb_cluster_sync();
     }
-    if (size > 1) for (int i = t; i < 8192; i += 256) sum += ((unsigned*)tile)[8192 + i];
+    for (int i = t; i < copies * 8192; i += 256) sum += ((unsigned*)tile)[8192 + i];
   } else if (mode == 3) {
     // CTAs 0 and 1 arrive at each other's barriers in turn.
     if (t == 0 && rank < 2) {
@@ -114,12 +123,12 @@ MB_PROBE {
 
 SIZES = (2, 4, 8)
 PROBES = {
-    size: Probe(f"cluster-{size}", SOURCE, threads=_THREADS, cluster=size, shared=_TILE)
+    size: Probe(f"cluster-{size}", SOURCE, threads=_THREADS, cluster=size, shared=(1 + _MANY) * _COPY)
     for size in SIZES
 }
 
 
-def sums(mode: int, size: int, steps: int) -> np.ndarray:
+def sums(mode: int, size: int, steps: int, copies: int = 1) -> np.ndarray:
     """What each CTA of a cluster should have added up."""
     tiles = (np.arange(size * _WORDS, dtype=object) * FACTOR + SUMMAND).reshape(size, _WORDS)
     after = np.roll(tiles, -1, 0)  # the tile of the next CTA
@@ -128,7 +137,7 @@ def sums(mode: int, size: int, steps: int) -> np.ndarray:
     elif mode == READ:
         found = [steps * sum(row) for row in after]
     elif mode == COPY:
-        found = [sum(row[: _WORDS // 2]) for row in np.roll(tiles, 1, 0)]
+        found = [copies * sum(row[: _COPY // 4]) for row in np.roll(tiles, 1, 0)]
     elif mode == ARRIVE:
         found = [steps if rank < 2 else 0 for rank in range(size)]
     elif mode == SYNC:
@@ -139,13 +148,15 @@ def sums(mode: int, size: int, steps: int) -> np.ndarray:
     return np.array([one % 2**32 for one in found])
 
 
-def _measure(rig: Rig, mode: int, size: int, wanted: int, clusters: int = 1) -> list[float]:
+def _measure(
+    rig: Rig, mode: int, size: int, wanted: int, clusters: int = 1, copies: int = 1
+) -> list[float]:
     """Cycles of a step of the median CTA."""
     steps = rig.steps(wanted)
-    once = sums(mode, size, steps)
+    once = sums(mode, size, steps, copies)
 
     def take() -> float:
-        out = rig.launch(PROBES[size], [steps, mode, 0, size], clusters * size)
+        out = rig.launch(PROBES[size], [steps, mode, 0, size, copies], clusters * size)
         rig.check(f"mode {mode} of clusters of {size}", out.sums, np.tile(once, clusters))
         taken = out.cycles[: clusters * size]
         return float(taken[0] if mode in (CHASE, ARRIVE) else np.median(taken)) / steps
@@ -162,13 +173,23 @@ def latency(rig: Rig) -> Samples:
 
 
 def bandwidth(rig: Rig) -> Samples:
-    """Bytes a cycle that a CTA gets from its neighbour: by loads, by a bulk copy of 32 KB."""
+    """Bytes a cycle that a CTA gets from its neighbour: by loads, and by bulk copies.
+
+    A step of many copies takes longer than a step of few by the bytes alone: latency and barrier
+    are the same.
+    """
     for size in SIZES:
         many = rig.clusters_of(size) // size
-        for name, mode, moved in (("loads", READ, _TILE), ("bulk copies", COPY, _TILE // 2)):
-            for where, clusters in (("one cluster", 1), ("all SMs", many)):
-                cycles = _measure(rig, mode, size, 100, clusters)
-                yield f"{name}, cluster of {size}, {where}", [moved / one for one in cycles]
+        for where, clusters in (("one cluster", 1), ("all SMs", many)):
+            cycles = _measure(rig, READ, size, 200, clusters)
+            yield f"loads, cluster of {size}, {where}", [_TILE / one for one in cycles]
+            few, more = (
+                _measure(rig, COPY, size, 50, clusters, copies) for copies in (_FEW, _MANY)
+            )
+            moved = (_MANY - _FEW) * _COPY
+            yield f"bulk copies, cluster of {size}, {where}", [
+                moved / max(1.0, b - a) for a, b in zip(few, more, strict=True)
+            ]
 
 
 def reduction(rig: Rig) -> Samples:

@@ -1,7 +1,8 @@
 """``python -m warploom_bench machine``: the constants of this GPU, by microbenchmarks.
 
 Each of them is a kernel that does one thing between two reads of the clock, and whose results are
-checked. A whole run takes about two minutes and writes the file of this GPU, which warploom reads
+checked. A reading that no Hopper can have is marked as implausible, and no constant follows from
+it. A whole run takes less than a minute and writes the file of this GPU, which warploom reads
 from then on: the facts of a GPU that it does not know, and constants of its cost model.
 """
 
@@ -92,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     found, failed = measure(wanted, rig)
     result = Result(gpu.name, gpu.sms, gpu.l2_bytes, tuple(found), failed, facts)
     print(f"\n{result.tables()}")
-    path = options.json or (None if options.only or failed else machine_file(gpu.name))
+    # Without facts, warploom would refuse the file.
+    partial = options.only or failed or result.facts() is None
+    path = options.json or (None if partial else machine_file(gpu.name))
     if path is not None:
         result.write(path)
         print(f"\n{path} is written.")

@@ -7,12 +7,14 @@ against the fields of that class.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from warploom_bench.machine.bounds import implausible
 from warploom_bench.machine.measurement import Reading
 from warploom_bench.machine.mma_text import WIDTHS
 from warploom_bench.machine.stores import CROSSING_LINES
@@ -23,13 +25,24 @@ _PER_COLUMN, _K_BYTES = 64 * 16, 32
 _NEVER = 1e12
 
 
+class Implausible(Exception):  # noqa: N818 (no error: the constant keeps its default)
+    """A constant would follow from a reading that cannot be true."""
+
+
 class Values(Mapping[str, float]):
-    """Values of readings by their keys, and the facts of the GPU by their names."""
+    """Values of readings by their keys, and the facts of the GPU by their names.
+
+    A reading outside of its bounds raises :class:`Implausible` when it is asked for.
+    """
 
     def __init__(self, readings: Sequence[Reading], facts: Mapping[str, float]) -> None:
         self._values = {**{one.key: one.value for one in readings}, **facts}
+        sms = int(facts["sms"])
+        self._implausible = {one.key for one in readings if implausible(one, sms)}
 
     def __getitem__(self, key: str) -> float:
+        if key in self._implausible:
+            raise Implausible(key)
         return self._values[key]
 
     def __iter__(self):
@@ -41,14 +54,14 @@ class Values(Mapping[str, float]):
     def cases(self, name: str) -> dict[str, float]:
         """Values of a measurement by their cases."""
         return {
-            key.removeprefix(f"{name} "): value
-            for key, value in self._values.items()
+            key.removeprefix(f"{name} "): self[key]
+            for key in self._values
             if key.startswith(f"{name} ")
         }
 
     def microseconds(self, key: str) -> float:
         """A reading in cycles, in microseconds of a GPU that power does not throttle."""
-        return max(0.0, self[key]) / self["clock first windows"]
+        return max(0.0, self[key]) / self["clock light kernel"]
 
 
 @dataclass(frozen=True)
@@ -138,12 +151,24 @@ def _narrow(v: Values) -> float:
 
 
 def _issue(v: Values) -> float:
-    busy = 8 * _PER_COLUMN * 2 / _tensor_bytes(v)
-    return max(0.0, v["wgmma-f16 rs n=8, 1 warpgroup"] - busy)
+    """What an instruction takes beside its columns: where the line through wide ones begins."""
+    widths = [width for width in WIDTHS if width >= 64]
+    cycles = [v[f"wgmma-f16 rs n={width}, 1 warpgroup"] for width in widths]
+    return max(0.0, statistics.linear_regression(widths, cycles).intercept)
+
+
+def _wait(v: Values) -> float:
+    return max(0.0, v["mainloop MMAs and waits"] - v["mainloop MMAs alone"])
+
+
+def _part(v: Values) -> float:
+    """Without the bytes: 8 KB, less a seventh of what the other 56 KB of 64 KB take."""
+    small, large = v["workspace 8 KB, all SMs"], v["workspace 64 KB, all SMs"]
+    return max(0.0, small - (large - small) / 7)
 
 
 def _throttle(v: Values) -> float:
-    return max(0.0, v["clock first windows"] / v["clock last windows"] - 1)
+    return max(0.0, v["clock light kernel"] / v["clock last windows"] - 1)
 
 
 def _throttle_us(v: Values) -> float:
@@ -175,11 +200,11 @@ def _order(where: str) -> Callable[[Values], float]:
 
 CONSTANTS = (
     Constant("gpu", ("tma-bandwidth",), lambda v: v["sms"], "its driver's SMs and L2"),
-    _is("clock", "clock", "first windows", "before power throttles"),
+    _is("clock", "clock", "light kernel", "which power does not throttle"),
     Constant("tensor_bytes", ("wgmma-f16",), _tensor_bytes, "m64n256k16 of two warpgroups"),
     Constant("shared_bytes", ("wgmma-f16",), _shared_bytes, "m64n8k16, which reads most"),
-    _is("receive_bytes", "tma-bandwidth", "one SM, L2", "20 boxes of 8 KB at a time"),
-    _is("l2_bytes", "tma-bandwidth", "all SMs, L2", "the same of all SMs"),
+    _is("receive_bytes", "tma-bandwidth", "one SM, L2", "6 boxes of 32 KB at a time"),
+    _is("l2_bytes", "tma-bandwidth", "all SMs, L2, 8 readers", "SMs share boxes, as in a GEMM"),
     Constant("l2_capacity", ("l2-capacity",), _l2_capacity, "where half of the rate is lost"),
     _is("dram_bytes", "dram-read", "reads", "a sweep over twelve times the L2 cache"),
     _is("halves", "l2-halves", "second readers", "their place between a hit and memory"),
@@ -193,8 +218,8 @@ CONSTANTS = (
     _time("latency", "tma-loaded-latency", "32 KB stages, L2", "while all SMs load"),
     _is("copy_cycles", "tma-per-box", "8 rows", "boxes so small that their bytes do not count"),
     Constant("same_line", ("same-line",), _same_line, "the slope over the root of the readers"),
-    _is("wait_cycles", "mbarrier", "wait, complete", "try_wait of a phase that has ended"),
-    Constant("issue_cycles", ("wgmma-f16",), _issue, "m64n8k16 with A in registers, less its MMAs"),
+    Constant("wait_cycles", ("mainloop",), _wait, "of complete phases, less a step without waits"),
+    Constant("issue_cycles", ("wgmma-f16",), _issue, "the line over the columns at 0 columns"),
     _is("order_cycles", "named-barrier", "256 threads", "bar.sync of two warpgroups"),
     Constant("narrow", ("wgmma-f16",), _narrow, "the slope over the columns that widths lack"),
     Constant("self_load_cycles", ("mainloop",), _self_load, "less a step with a producer warp"),
@@ -213,15 +238,18 @@ CONSTANTS = (
         lambda v: max(0.0, v["epilogue float16, transposed"] / v["epilogue float16"] - 1),
         "stmatrix with transposition",
     ),
-    _is("chunk_cycles", "store-chunk", "fences, barriers, TMA", "without the elements"),
+    _is(
+        "chunk_cycles", "store-chunk", "fences, barriers, TMA of 8 rows",
+        "without the elements, and with few bytes",
+    ),
     _is("store_bytes", "store-bandwidth", "one SM, L2", "boxes of 8 KB"),
     Constant("partial_lines", ("partial-lines",), _crossing("TMA, one SM, L2"), "for a line more"),
     Constant("partial_lines_dram", ("partial-lines",), _crossing("TMA, all SMs, DRAM"), "the same"),
     _time("next_cta", "next-cta", "one CTA an SM", "by the SM's own clock"),
-    _is("part", "workspace", "all SMs", "a tile of 64 KB, with its flag"),
+    Constant("part", ("workspace",), _part, "a tile without bytes, with its flag"),
     Constant("dsmem", ("dsmem-latency", "clock"), _dsmem, "two barriers of the cluster and a load"),
     _is("dsmem_bytes", "dsmem-bandwidth", "loads, cluster of 2, all SMs", "loads of 16 bytes"),
-    _is("stream_k", "workspace", "all SMs", "sums of stream-K go through a workspace as well"),
+    Constant("stream_k", ("workspace",), _part, "sums of stream-K take the same way"),
     _none("stream_k_steps", "the index arithmetic of the loop: a program's instructions"),
     _is("fma_lanes", "fma", "512 threads", "multiply-adds of float32"),
     _is("alu_lanes", "max", "512 threads", "comparisons of float32"),
@@ -231,7 +259,7 @@ CONSTANTS = (
         "an instruction makes two float16",
     ),
     _none("reduction_cycles", "with the vectors around a reduction: fitted to attention"),
-    Constant("throttle", ("clock",), _throttle, "the first windows' clock in the last ones'"),
+    Constant("throttle", ("clock",), _throttle, "the light kernel's clock in the last windows'"),
     Constant("throttle_us", ("clock-fall",), _throttle_us, "half of the fall, over ln 2"),
     Constant("overlap", ("overlap",), _order("L2"), "the median over MMAs of a stage"),
     Constant("overlap_dram", ("overlap",), _order("DRAM"), "the same with stages from memory"),
@@ -241,6 +269,8 @@ CONSTANTS = (
 def constants(readings: Sequence[Reading], facts: Mapping[str, float]) -> dict[str, float]:
     """The constants whose measurements have been made; ``gpu`` is not a number, and not in it.
 
+    A constant of which a reading is implausible is left out: whoever reads them has defaults.
+
     Parameters
     ----------
     readings : sequence of Reading
@@ -249,8 +279,10 @@ def constants(readings: Sequence[Reading], facts: Mapping[str, float]) -> dict[s
     """
     made = {one.name for one in readings}
     values = Values(readings, facts)
-    return {
-        one.field: one.value(values)
-        for one in CONSTANTS
-        if one.value is not None and one.field != "gpu" and made.issuperset(one.measurements)
-    }
+    found = {}
+    for one in CONSTANTS:
+        if one.value is None or one.field == "gpu" or not made.issuperset(one.measurements):
+            continue
+        with contextlib.suppress(Implausible):
+            found[one.field] = one.value(values)
+    return found

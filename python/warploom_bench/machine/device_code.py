@@ -37,6 +37,9 @@ MB_INLINE int mb_sm() {
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   return sm;
 }
+/* A value that all lanes have, so that the compiler keeps it in a uniform register: TMA
+   instructions take their operands from there, and a loop over lanes would fetch them else. */
+MB_INLINE int mb_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 MB_INLINE unsigned mb_address(const void* p) {
   return (unsigned)__cvta_generic_to_shared(p);
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from warploom_bench.machine.copies import flush
+from warploom_bench.machine.copies import COPIES, flush
 from warploom_bench.machine.measurement import Measurement, Samples
 from warploom_bench.machine.mma_text import KINDS, issue
 from warploom_bench.machine.probe import ROW_BYTES, Probe
 from warploom_bench.machine.rig import Rig
 
 #: What a launch does.
-LOAD, MMA, SELF = 1, 2, 4
+LOAD, MMA, SELF, WAIT = 1, 2, 4, 8
 #: Rows of a stage: A of two warpgroups and B, in boxes of 128 rows.
 _A_ROWS, _B_ROWS, _BOX = 128, 256, 128
 _STAGE_ROWS, _STAGES = _A_ROWS + _B_ROWS, 4
@@ -25,11 +25,13 @@ MB_INLINE unsigned long long descriptor(unsigned address) {
 }
 MB_INLINE void request(unsigned stage, unsigned long long map, int row, unsigned barrier) {
   mb_expect(barrier, 49152);
+  #pragma unroll
   for (int i = 0; i < 3; ++i) mb_load_box(stage + i * 16384, map, 0, row + i * 128, barrier);
 }
 MB_PROBE {
-  const int steps = p[0], what = p[1], parts = p[2], stages = p[3], spread = p[4], write_row = p[5];
-  const bool load = what & 1, mma = what & 2, self = what & 4;
+  const int steps = mb_uniform(p[0]), what = mb_uniform(p[1]), parts = mb_uniform(p[2]);
+  const int rows = p[3] * 384, spread = p[4], write_row = p[5], readers = p[6];
+  const bool load = what & 1, mma = what & 2, self = what & 4, wait = what & 8;
   unsigned char* ring = mb_aligned(raw);
   __shared__ unsigned long long full[4], empty[4];
   if (threadIdx.x == 0) {
@@ -49,16 +51,26 @@ MB_PROBE {
     mb_fence_async();
   }
   __syncthreads();
-  const int first = (int)((long long)blockIdx.x * spread % stages);
+  // A division here, and none in the loops.
+  int row = (int)((long long)(blockIdx.x / readers) * spread % p[3]) * 384;
   const unsigned base = mb_address(ring);
-  auto row = [&](int s) { return (first + s) % stages * 384; };
+  auto next = [&](int at) {
+    request(base + at * 49152, map, __shfl_sync(1u, row, 0), mb_address(full + at));
+    row += 384;
+    if (row >= rows) row -= rows;
+  };
+  if (wait) {  // barriers that are complete all the time
+    if (threadIdx.x == 0)
+      for (int i = 0; i < 4; ++i) mb_arrive(mb_address(full + i));
+    __syncthreads();
+  }
   long long ns = mb_ns(), begin = mb_clock(), end = begin;
   if (threadIdx.x < 128) {
     if (threadIdx.x == 0 && load && !self)
       for (int s = 0; s < steps; ++s) {
         const int at = s % 4;
         if (s >= 4) mb_wait(mb_address(empty + at), s / 4 - 1 & 1);
-        request(base + at * 49152, map, row(s), mb_address(full + at));
+        next(at);
       }
   } else {
     const int group = threadIdx.x / 128 - 1, t = threadIdx.x % 128;
@@ -66,11 +78,10 @@ MB_PROBE {
     #pragma unroll
     for (int i = 0; i < 128; ++i) d[i] = 0;
     if (self && load && threadIdx.x == 128)
-      for (int s = 0; s < 3 && s < steps; ++s)
-        request(base + s * 49152, map, row(s), mb_address(full + s));
+      for (int s = 0; s < 3 && s < steps; ++s) next(s);
     for (int s = 0; s < steps; ++s) {
       const int at = s % 4;
-      if (load) mb_wait(mb_address(full + at), s / 4 & 1);
+      if (load || wait) mb_wait(mb_address(full + at), wait ? 0 : s / 4 & 1);
       if (mma) {
         const unsigned long long a = descriptor(base + at * 49152 + group * 8192);
         const unsigned long long b = descriptor(base + at * 49152 + 16384);
@@ -82,8 +93,7 @@ MB_PROBE {
       if (load && self) {
         // The MMAs of the step before have ended: its stage is free once both groups are here.
         mb_named(1, 256);
-        if (threadIdx.x == 128 && s + 3 < steps)
-          request(base + (s + 3) % 4 * 49152, map, row(s + 3), mb_address(full + (s + 3) % 4));
+        if (threadIdx.x == 128 && s + 3 < steps) next((s + 3) % 4);
       } else if (load && t == 0 && s > 0) {
         mb_arrive(mb_address(empty + (s - 1) % 4));
       }
@@ -119,7 +129,7 @@ def check(rig: Rig, what: int, parts: int) -> None:
     rows = rng.integers(-2, 3, (stages * _STAGE_ROWS, ROW_BYTES // 2)).astype(np.float16)
     behind = np.full((_D_ROWS, ROW_BYTES // 2), np.nan, np.float16)
     data = rig.put(np.concatenate([rows, behind]))
-    rig.launch(PROBE, [steps, what, parts, stages, 1, len(rows)], 1, data)
+    rig.launch(PROBE, [steps, what, parts, stages, 1, len(rows), 1], 1, data)
     found = np.ascontiguousarray(rig.get(data)[len(rows) :]).reshape(-1).view(np.float32)
     expected = np.zeros((_A_ROWS, _B_ROWS))
     if what & MMA:
@@ -156,16 +166,22 @@ def order(first: float, second: float, together: float) -> float:
     return (low + high) / 2
 
 
+#: CTAs that load the same stages, as those of a row of tiles do: loads then take about as long as
+#: MMAs, and one does not hide all of the other.
+_READERS_L2, _READERS_DRAM = 8, 4
+
+
 def _cycles(rig: Rig, what: int, parts: int, cold: bool) -> float:
     """Cycles of a step of all SMs, with stages in the L2 cache or in memory."""
     stages = max(2, rig.steps(int((12 if cold else 0.25) * rig.l2_bytes) // STAGE_BYTES))
-    each = max(1, stages // rig.sms) if cold else 7
+    readers = _READERS_DRAM if cold else _READERS_L2
+    each = max(1, stages * readers // rig.sms) if cold else 7
     steps = rig.steps(min(each, 400) if cold else 400)
     data = rig.filled(stages * _STAGE_ROWS)
     if cold:
         flush(rig, max(2, rig.steps(6 * rig.l2_bytes // (64 * ROW_BYTES))))
         data = rig.filled(stages * _STAGE_ROWS)
-    out = rig.launch(PROBE, [steps, what, parts, stages, each], rig.sms, data)
+    out = rig.launch(PROBE, [steps, what, parts, stages, each, 0, readers], rig.sms, data)
     return float(np.median(out.cycles)) / steps
 
 
@@ -188,7 +204,8 @@ def overlap(rig: Rig) -> Samples:
 def step(rig: Rig) -> Samples:
     """A step of 128 x 256 x 64, by who loads."""
     for name, what in (
-        ("loads alone", LOAD), ("MMAs alone", MMA), ("a warp loads", LOAD | MMA),
+        ("loads alone", LOAD), ("MMAs alone", MMA), ("MMAs and waits", MMA | WAIT),
+        ("a warp loads", LOAD | MMA),
         ("a consumer loads", LOAD | MMA | SELF),
     ):  # fmt: skip
         check(rig, what, 4)
@@ -198,6 +215,7 @@ def step(rig: Rig) -> Samples:
 MEASUREMENTS = (
     Measurement("mainloop", "cycles", "a step of a float16 GEMM on all SMs", (PROBE,), step),
     Measurement(
-        "overlap", "order", "of the norm that joins loads and MMAs of a step", (PROBE,), overlap
+        "overlap", "order", "of the norm that joins loads and MMAs of a step",
+        (PROBE, COPIES[256]), overlap,
     ),
-)
+)  # fmt: skip

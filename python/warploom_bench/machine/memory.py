@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
+from warploom_bench.machine.copies import BOX_BYTES, COPIES, flush
 from warploom_bench.machine.measurement import Measurement, Samples
 from warploom_bench.machine.probe import ROW_BYTES, Probe
 from warploom_bench.machine.rig import Rig, sum_of_words
@@ -17,10 +20,10 @@ _STEP = _THREADS * 128
 CHASE = Probe("chase", r"""
 MB_PROBE {
   const int steps = p[0], zero = p[1];
-  const long long stride = p[2], words = (long long)p[3] * 32;
+  const long long stride = p[2], words = (long long)p[3] * 32, start = p[4];
   const unsigned* base = (const unsigned*)data;
   unsigned sum = 0, w = 0;
-  long long at = 0;
+  long long at = start;
   if (threadIdx.x == 0) {
     long long ns = mb_ns(), begin = mb_clock();
     for (int s = 0; s < steps; ++s) {
@@ -73,18 +76,27 @@ MB_PROBE {
 
 
 def latency(rig: Rig) -> Samples:
-    """A load that waits for the one before: from the L2 cache, and from memory."""
-    for name, rows, stride in (
-        ("L2 hit", 1 << 13, 96), ("DRAM", max(2, 6 * rig.l2_bytes // ROW_BYTES), 32 * 4099),
-    ):  # fmt: skip
-        rows = max(8, rows)
-        data, steps = rig.filled(rows), rig.steps(2000)
-        stride = stride % (rows * _WORDS)
-        at = np.arange(steps, dtype=np.int64) * stride % (rows * _WORDS)
-        total = sum(sum_of_words(int(one), 1) for one in at) % 2**32
+    """A load that waits for the one before: from the L2 cache, and from memory.
 
-        def take(data=data, steps=steps, stride=stride, rows=rows, total=total) -> float:
-            out = rig.launch(CHASE, [steps, 0, stride, rows], 1, data)
+    No line of memory is loaded twice, and other memory has gone through the L2 cache in between.
+    """
+    far = max(8, 6 * rig.l2_bytes // ROW_BYTES)
+    starts = itertools.count()
+    for name, rows, stride in (("L2 hit", 1 << 13, 96), ("DRAM", far, 32 * 4099)):
+        missing = name == "DRAM"
+        steps = rig.steps(2000)
+        words = rows * _WORDS
+        stride = stride % words
+
+        def take(steps=steps, stride=stride, words=words, missing=missing) -> float:
+            if missing:
+                flush(rig, max(2, rig.steps(6 * rig.l2_bytes // BOX_BYTES)))
+            start = 64 * next(starts) % words if missing else 0
+            at = (start + np.arange(steps, dtype=np.int64) * stride) % words
+            total = sum(sum_of_words(int(one), 1) for one in at) % 2**32
+            data = rig.filled(words // _WORDS)
+            parameters = [steps, 0, stride, words // _WORDS, start]
+            out = rig.launch(CHASE, parameters, 1, data)
             rig.check("chases", out.sums, np.array([total]))
             return float(out.cycles[0]) / steps
 
@@ -124,13 +136,16 @@ def bandwidth(rig: Rig) -> Samples:
     near, far = rig.l2_bytes / 4, 12 * rig.l2_bytes
     for kind, store in (("reads", 0), ("writes", 1 << 16)):
         yield f"{kind}, one SM, L2", _sweep(rig, 1, near / 8, 4, store)
-        yield f"{kind}, all SMs, L2", _sweep(rig, 2 * rig.sms, near, 10, store)
-        yield f"{kind}, all SMs, DRAM", _sweep(rig, 2 * rig.sms, far, 1, store)
+        # One CTA an SM: registers leave no place for two, and the second would wait for the first.
+        yield f"{kind}, all SMs, L2", _sweep(rig, rig.sms, near, 10, store)
+        yield f"{kind}, all SMs, DRAM", _sweep(rig, rig.sms, far, 1, store)
     rig.forget()
 
 
 MEASUREMENTS = (
-    Measurement("load-latency", "cycles", "a thread's load after a load", (CHASE,), latency),
+    Measurement(
+        "load-latency", "cycles", "a thread's load after a load", (CHASE, COPIES[256]), latency
+    ),
     Measurement(
         "thread-bandwidth", "bytes/cycle", "loads and stores of threads", (SWEEP,), bandwidth
     ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from warploom_bench.machine.launches import EMPTY
 from warploom_bench.machine.measurement import Measurement, Samples
 from warploom_bench.machine.mma_text import KINDS, WIDTHS, Kind, source
 from warploom_bench.machine.probe import ROW_BYTES, Probe
-from warploom_bench.machine.rig import Rig
+from warploom_bench.machine.rig import Out, Rig
 
 _M, _WIDEST = 64, 256
 #: Instructions of a step: a K of 128 bytes.
@@ -98,30 +99,48 @@ def rates(name: str) -> Measurement:
     return Measurement(f"wgmma-{name}", "cycles", what, tuple(probes.values()), run)
 
 
+#: Steps of a window of about 33 us, and of one of about a millisecond. A step takes about 1024
+#: cycles: four instructions of 128 cycles and two warpgroups.
+_SHORT, _LONG, _STEP_CYCLES = 64, 2048, 1024
+#: Short windows, which come first: power may throttle a GPU within a millisecond.
+_SHORTS = 48
+
+
 def _windows(rig: Rig) -> tuple[list[float], list[float]]:
     """Cycles in a microsecond of SMs whose tensor cores are busy, and when, in microseconds.
 
-    One launch after another, so that the GPU's power rises as it does in a long kernel; each is a
-    window of about a millisecond.
+    One launch after another, so that the GPU's power rises as it does in a long kernel.
     """
     probe, kind = PROBES["f16", False, 2], KINDS["f16"]
-    steps = rig.steps(2048)
     random = np.random.default_rng(2).standard_normal((_OPERAND_ROWS, ROW_BYTES // 2))
     data = rig.put(random.astype(np.float16))
     check(rig, kind, probe, _WIDEST)
-    # A step takes about 1024 cycles: four instructions of 128 cycles and two warpgroups.
-    count = max(4, int(rig.effort.long_ms * 1e3 / (2048 * 1024 / 1980)))
-    outs = rig.launch_row(probe, [[steps, _WIDEST, 0]] * count, rig.sms, data)
+    count = max(4, int(rig.effort.long_ms * 1e3 / (_LONG * _STEP_CYCLES / 1980)))
+    steps = [*[_SHORT] * min(_SHORTS, rig.effort.steps), *[_LONG] * count]
+    outs = rig.launch_row(probe, [[rig.steps(one), _WIDEST, 0] for one in steps], rig.sms, data)
     begin = outs[0].begin_ns.min()
-    rates = [
-        float(np.median(1e3 * out.cycles / np.maximum(1, out.end_ns - out.begin_ns)))
-        for out in outs
-    ]
-    return rates, [float(out.end_ns.max() - begin) / 1e3 for out in outs]
+    return [_rate(out) for out in outs], [float(out.end_ns.max() - begin) / 1e3 for out in outs]
+
+
+def _rate(out: Out) -> float:
+    """Cycles in a microsecond of the median SM."""
+    return float(np.median(1e3 * out.cycles / np.maximum(1, out.end_ns - out.begin_ns)))
+
+
+#: Nanoseconds that threads spin, until the clock is that of a GPU that works.
+_LIGHT_NS = 2_000_000
+
+
+def _light(rig: Rig) -> float:
+    """The clock while a warpgroup of each SM reads a timer: power is far below its limit."""
+    out = rig.launch(EMPTY, [min(_LIGHT_NS, rig.effort.steps), 1 << 30], rig.sms)
+    rig.check("a light kernel", out.sums, np.full(rig.sms, EMPTY.threads))
+    return _rate(out)
 
 
 def clock(rig: Rig) -> Samples:
-    """The clock before power rises, and after."""
+    """The clock of a light kernel, and of tensor cores that begin to work and that have worked."""
+    yield "light kernel", rig.sample(lambda: _light(rig))
     rates, _ = _windows(rig)
     # The first window may see an idle GPU's clock rise.
     yield "first windows", rates[1:6]
@@ -129,19 +148,29 @@ def clock(rig: Rig) -> Samples:
 
 
 def fall(rig: Rig) -> Samples:
-    """How soon the clock falls."""
+    """How soon the clock falls from that of a light kernel."""
+    light = rig.sample(lambda: _light(rig))
     rates, times = _windows(rig)
-    yield "half of the way", [half_time(times, rates)]
+    yield "half of the way", [half_time(times, rates, max(light))]
 
 
-def half_time(times: list[float], rates: list[float]) -> float:
-    """When rates have come half of the way from the first to the last; 0 if they do not fall."""
+def half_time(times: list[float], rates: list[float], light: float = 0.0) -> float:
+    """When rates have come half of the way from the first to the last; 0 if they do not fall.
+
+    Parameters
+    ----------
+    times, rates : list of float
+        Ends of windows, and the clock in them.
+    light : float
+        The clock before them, if it was measured: the fall may be over within one window.
+    """
     first, last = max(rates[:6]), float(np.median(rates[-max(1, len(rates) // 16) :]))
+    begin, since = (0, 0.0) if light > first else (rates.index(first), times[rates.index(first)])
+    first = max(first, light)
     if last >= 0.99 * first:
         return 0.0
-    begin = rates.index(first)
     return next(
-        time - times[begin]
+        time - since
         for time, rate in zip(times[begin:], rates[begin:], strict=True)
         if rate <= (first + last) / 2
     )
@@ -150,11 +179,11 @@ def half_time(times: list[float], rates: list[float]) -> float:
 MEASUREMENTS = (
     *map(rates, KINDS),
     Measurement(
-        "clock", "cycles/us", "the SMs' clock while tensor cores are busy",
-        (PROBES["f16", False, 2],), clock,
+        "clock", "cycles/us", "the SMs' clock, also while tensor cores are busy",
+        (PROBES["f16", False, 2], EMPTY), clock,
     ),
     Measurement(
         "clock-fall", "us", "until the clock falls because of the power; 0 if it does not",
-        (PROBES["f16", False, 2],), fall,
+        (PROBES["f16", False, 2], EMPTY), fall,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.target.measured import FORMAT
+from warploom_bench.machine.bounds import implausible
 from warploom_bench.machine.constants import CONSTANTS, constants
 from warploom_bench.machine.measurement import Reading
 from warploom_bench.machine.table import MEASUREMENTS
@@ -45,9 +46,9 @@ class Result:
         return constants(self.readings, {"sms": self.sms, "l2_bytes": self.l2_bytes})
 
     def facts(self) -> dict[str, float] | None:
-        """What an unknown GPU is planned with; None if it is not measured."""
-        found = {one.key: one.value for one in self.readings}
-        clock, reads = found.get("clock first windows"), found.get("dram-read reads")
+        """What an unknown GPU is planned with; None if it is not measured, or cannot be true."""
+        found = {one.key: one.value for one in self.readings if not implausible(one, self.sms)}
+        clock, reads = found.get("clock light kernel"), found.get("dram-read reads")
         if clock is None or reads is None:
             return None
         return {
@@ -62,7 +63,9 @@ class Result:
             "gpu": self.gpu,
             "facts": self.facts(),
             "constants": self.constants,
-            "readings": [asdict(one) for one in self.readings],
+            "readings": [
+                asdict(one) | {"implausible": implausible(one, self.sms)} for one in self.readings
+            ],
             "failed": dict(self.failed),
             "environment": dict(self.environment),
         }
@@ -78,7 +81,7 @@ class Result:
         """Readings, then constants of the cost model, in Markdown."""
         rows = [
             [one.name, one.case, f"{one.value:,.4g}", one.unit, f"{one.spread:.2g}",
-             MEASUREMENTS[one.name].what]
+             implausible(one, self.sms) or MEASUREMENTS[one.name].what]
             for one in self.readings
         ]  # fmt: skip
         head = ["measurement", "case", "median", "unit", "quartiles", "what"]
