@@ -94,6 +94,13 @@ def test_when_a_clock_falls(rates, after):
     assert mma.half_time(times, list(map(float, rates))) in (after, after - 100)
 
 
+@pytest.mark.parametrize(("rates", "after"), [([6, 5, 5, 5], 100), ([9, 8, 7, 5, 5, 5], 300)])
+def test_a_clock_may_fall_before_the_first_window_ends(rates, after):
+    """A light kernel's clock of 10 counts as the beginning, at the time 0."""
+    times = [100.0 * (1 + at) for at in range(len(rates))]
+    assert mma.half_time(times, list(map(float, rates)), light=10.0) == after
+
+
 def test_early_probes_are_launched_so():
     """Programmatic launches have a tag, which TVM's runtime reads."""
     target = cuda_target("h200").with_host("c")
@@ -127,12 +134,17 @@ def _copy(rig):
     copies.checked(rig, copies.Plan(3, 3, places=2), 2)
 
 
+def _stages(rig):
+    """Stages of several boxes, the last of which begin in the set and end behind it."""
+    copies.checked(rig, copies.Plan(5, 7, places=2, rows=8, together=3, spread=2), 2)
+
+
 def _store(rig):
     stores._check(rig, stores.ALIGNED, stores.WRITE | stores.PUBLISH | stores.TMA)
 
 
 def _cluster(mode):
-    return lambda rig: clusters._measure(rig, mode, 2, 3)
+    return lambda rig: clusters._measure(rig, mode, 2, 3, copies=2)
 
 
 def _mma(rig):
@@ -151,7 +163,7 @@ def _workspace(rig):
 #: Where a probe runs, a rule of synchronisation that its mutant breaks, what says so.
 MUTANTS = {
     "a box is read before it is there": (
-        _copy, "mb_wait(barriers + 8 * (s % places), s / places % 2);", "",
+        _copy, "mb_wait(barriers + 8 * at, s / places % 2);", "",
         "uninitialised read|data race",
     ),
     "a place is filled while it is read": (
@@ -164,8 +176,8 @@ MUTANTS = {
     "a chunk is written while it is stored": (_store, "mb_wait_read<1>();", "", "data race"),
     "the next copy comes before the last is counted": (
         _cluster(clusters.COPY),
-        "mb_wait(own, s & 1);\n      // Nobody may send the next copy while this CTA may read the "
-        "last one.\n      mb_cluster_sync();", "", "data race",
+        "mb_wait(own, s & 1);\n      // Nobody may send the next copies while this CTA may read "
+        "the last ones.\n      mb_cluster_sync();", "", "uninitialised read|data race",
     ),
     "memory of a CTA is read before it is written": (
         _cluster(clusters.READ), "  __syncthreads();\n  mb_cluster_sync();\n  unsigned sum = 0;",
@@ -215,7 +227,9 @@ def test_broken_synchronisation_is_reported_and_its_twin_is_clean(name):
 #: A wrong result of a probe: where, and what is changed in its source.
 WRONG = {
     "sums of boxes": (_copy, "sum += words[i]", "sum += words[0]"),
-    "which boxes": (_copy, "request(s, s % places)", "request(s / 2, s % places)"),
+    "which boxes": (_copy, "row += more;", "row += 0;"),
+    "boxes of a stage": (_stages, "at += inner;", ""),
+    "copies to a neighbour": (_cluster(clusters.COPY), "[8192 + i]", "[8192 + i / 2]"),
     "chunks": (_store, "column = piece % 8 ^ row % 8;", "column = piece % 8;"),
     "sums in a cluster": (_cluster(clusters.REDUCE), "w.x += more.x;", "w.x = more.x;"),
     "neighbours": (_cluster(clusters.READ), "next = (rank + 1) % size", "next = rank"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from warploom.target import device_gpu
 from warploom.target.limits import SM90A
 from warploom.target.measured import machine_file, measured
 from warploom_bench.machine import command
+from warploom_bench.machine.bounds import BOUNDS, Bound, bound_of, implausible
 from warploom_bench.machine.constants import CONSTANTS, Values, constants
 from warploom_bench.machine.measurement import Reading, readings
 from warploom_bench.machine.report import Result
@@ -28,13 +30,20 @@ FACTS = {"sms": 132, "l2_bytes": 50 << 20}
 
 @pytest.fixture(scope="module")
 def whole() -> list[Reading]:
-    """Readings of all cases, with random values."""
+    """Readings of all cases, with random values of those that a Hopper may have."""
     rng = np.random.default_rng(8)
     found = []
     with np.errstate(all="ignore"):
         for one in MEASUREMENTS.values():
             found += readings(one, Unexecuted(rng))
-    return found
+    return [dataclasses.replace(one, value=_possible(one, rng)) for one in found]
+
+
+def _possible(reading: Reading, rng: np.random.Generator) -> float:
+    """Of GPUs of 96 and of 132 SMs."""
+    bound = bound_of(reading.name, reading.case)
+    few, many = (96, 132) if bound.each_sm else (1, 1)
+    return float(rng.uniform(bound.low * many, bound.high * few))
 
 
 def test_each_constant_has_measurements_or_a_reason():
@@ -84,31 +93,89 @@ def test_values_of_a_made_up_machine(whole):
         for place in ("ss", "rs"):
             cycles = width * (1 + 0.02 * (1 - width / 256))
             mma[f"wgmma-f16 {place} n={width}, 2 warpgroups"] = cycles
-            mma[f"wgmma-f16 {place} n={width}, 1 warpgroup"] = cycles / 2 + 0.5
+            mma[f"wgmma-f16 {place} n={width}, 1 warpgroup"] = width / 2 + 0.5
     mma["wgmma-f16 ss n=8, 2 warpgroups"] = 36.0
-    lines = {f"same-line {n} readers": 60 + 5 * math.sqrt(n) for n in (1, 2, 4, 8, 16, 32, 64)}
+    lines = {f"same-line {n} readers": 600 + 5 * math.sqrt(n) for n in (1, 2, 4, 8, 16, 32, 64)}
     parts = {0.25: 5000, 0.5: 5000, 0.6: 5000, 0.7: 5000, 0.8: 5000, 0.9: 4000, 1.0: 2000,
              1.2: 1000, 1.5: 1000, 2.0: 1000}  # fmt: skip
     found = _with(
         whole,
         **mma,
         **lines,
-        **{"same-line all readers": 60 + 5 * math.sqrt(132)},
+        **{"same-line all readers": 600 + 5 * math.sqrt(132)},
         **{f"l2-capacity {part:.2f} of L2": rate for part, rate in parts.items()},
-        **{"clock first windows": 2000.0, "clock last windows": 1600.0},
+        **{"clock light kernel": 2000.0, "clock last windows": 1600.0},
         **{"clock-fall half of the way": 5000 * math.log(2)},
         **{"next-cta one CTA an SM": 3000.0, "partial-lines TMA, one SM, L2": 1.7},
-        **{"int4-to-f16 128 threads": 32.0, "int4-to-f16 512 threads": 64.0},
-        **{"epilogue float16": 1.0, "epilogue float16, transposed": 3.0},
+        **{"int4-to-f16 128 threads": 50.0, "int4-to-f16 512 threads": 100.0},
+        **{"epilogue float16": 2.0, "epilogue float16, transposed": 6.0},
+        **{"workspace 8 KB, all SMs": 1.7, "workspace 64 KB, all SMs": 3.1},
+        **{"mainloop MMAs alone": 1060.0, "mainloop MMAs and waits": 1075.0},
     )  # fmt: skip
     expected = {
         "tensor_bytes": 4096, "shared_bytes": 128, "narrow": 0.02, "same_line": 5.0,
         "l2_capacity": 0.95 * FACTS["l2_bytes"], "clock": 2000, "throttle": 0.25,
-        "throttle_us": 5000, "next_cta": 1.5, "partial_lines": 0.8, "dequantise_cycles": 4.0,
-        "dequantise_issue": 0.5, "element_cycles": 1.0, "transpose": 2.0,
+        "throttle_us": 5000, "next_cta": 1.5, "partial_lines": 0.8, "dequantise_cycles": 2.56,
+        "dequantise_issue": 0.5, "element_cycles": 2.0, "transpose": 2.0,
+        "part": 1.5, "stream_k": 1.5, "wait_cycles": 15.0, "issue_cycles": 0.5,
     }  # fmt: skip
     for name, value in expected.items():
         assert math.isclose(found[name], value, rel_tol=1e-6), (name, found[name])
+
+
+# --- what cannot be true ----------------------------------------------------------------------
+
+
+def test_every_reading_has_a_bound_and_every_bound_a_reading(whole):
+    assert not [one.key for one in whole if implausible(one, 96)]
+    used = {bound_of(one.name, one.case) for one in whole}
+    assert {*BOUNDS} <= used, "a row of BOUNDS that no reading needs, or that comes too late"
+    for name, case in (("load-latency", "moon"), ("wgmma-f16", "n=8"), ("ship", "")):
+        with pytest.raises(KeyError, match=name):
+            bound_of(name, case)
+
+
+@pytest.mark.parametrize(
+    "change", [{"low": 5.0}, {"low": -1.0}, {"why": ""}, {"measurement": "("}]
+)  # fmt: skip
+def test_impossible_bounds_are_refused(change):
+    with pytest.raises((AssertionError, re.error)):
+        Bound(**({"measurement": "a", "case": "", "low": 1.0, "high": 2.0, "why": "b"} | change))
+
+
+#: What probes read on an H100 SXM which measured their own loops, or what the compiler had left.
+_FAULTS = {
+    "tma-bandwidth one SM, L2": 22.58, "tma-per-box 8 rows": 362.9, "load-latency DRAM": 293.9,
+    "dsmem-bandwidth loads, cluster of 2, all SMs": 368.7, "overlap L2, 3 of 4 MMAs": 64.0,
+    "thread-bandwidth reads, all SMs, DRAM": 3326.0, "rcp 512 threads": 45510.0,
+    "wgmma-f16 ss n=256, 2 warpgroups": 128.0, "clock light kernel": 3000.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", _FAULTS)
+def test_a_reading_that_cannot_be_true_is_told_and_gives_no_constant(whole, key):
+    changed = [
+        dataclasses.replace(one, value=_FAULTS[key]) if one.key == key else one for one in whole
+    ]
+    assert [one.key for one in changed if implausible(one, 132)] == [key]
+    result = Result("GPU", 132, FACTS["l2_bytes"], tuple(changed), {}, {})
+    (row,) = (one for one in result.tables().splitlines() if "implausible: not in" in one)
+    name = next(one.name for one in whole if one.key == key)
+    assert row.startswith(f"| {name}")
+    (told,) = (one for one in result.json()["readings"] if one["implausible"])
+    assert (told["name"], told["value"]) == (name, _FAULTS[key])
+    lost = set(constants(whole, FACTS)) - set(result.constants)
+    of = {one.field for one in CONSTANTS if name in one.measurements}
+    assert lost <= of and (lost or not of), lost
+    assert (result.facts() is None) == (name == "clock")
+
+
+@pytest.mark.parametrize("sms", [16, 78, 132])
+def test_bounds_of_all_sms_grow_with_them(sms):
+    reading = Reading("tma-bandwidth", "all SMs, L2", 30.0 * sms, "bytes/cycle", 0, 1, "")
+    assert not implausible(reading, sms)
+    for wrong in (14.0, 129.0):
+        assert "of 128 bytes" in implausible(dataclasses.replace(reading, value=wrong * sms), sms)
 
 
 # --- the file ---------------------------------------------------------------------------------
@@ -138,7 +205,7 @@ def test_an_unknown_gpu_has_the_measured_facts_and_no_warning(file, recwarn):
     gpu = device_gpu.gpu_of_device(FakeDevice(), SM90A)
     values = {one.key: one.value for one in result.readings}
     assert (gpu.name, gpu.sms, gpu.l2_bytes, gpu.watts) == ("NVIDIA H903", 96, 40 << 20, 500)
-    assert gpu.clock == 1e6 * values["clock first windows"]
+    assert gpu.clock == 1e6 * values["clock light kernel"]
     assert gpu.dram_bandwidth == 1e6 * values["dram-read reads"]
     assert not [one for one in recwarn if "no facts" in str(one.message)]
     assert measured("NVIDIA H903", 96).constants == result.constants
@@ -148,7 +215,7 @@ def test_the_file_has_what_people_want_to_know(file):
     path, result = file
     content = json.loads(path.read_text())
     assert content["readings"][0].keys() == {
-        "name", "case", "value", "unit", "spread", "samples", "command",
+        "name", "case", "value", "unit", "spread", "samples", "command", "implausible",
     }  # fmt: skip
     assert len(content["readings"]) == len(result.readings)
     table = result.tables()
@@ -203,9 +270,9 @@ def test_the_command_measures_what_it_is_asked_for(tmp_path, monkeypatch, capsys
     assert command.main([*asked, *folder, "--json", str(out)]) == 0
     content = json.loads(out.read_text())
     assert {one["name"] for one in content["readings"]} == {"mbarrier", "timer-tick"}
-    assert content["facts"] is None and set(content["constants"]) == {"wait_cycles"}
+    assert content["facts"] is None and not content["constants"]
     text = capsys.readouterr().out
-    assert "| mbarrier" in text and "| wait_cycles" in text and str(out) in text
+    assert "| mbarrier" in text and str(out) in text
     assert not machine_file("anything").parent.exists()
     assert command.main([*asked[:2], *folder, "--compile-only"]) == 0
     assert (tmp_path / "kernels" / "libtvm_runtime.so").exists()
@@ -244,6 +311,7 @@ sys.meta_path.insert(0, NoTvm())
 for driver in DRIVERS:
     ctypes.CDLL(driver, ctypes.RTLD_GLOBAL)
 from warploom_bench.machine import command
+from warploom_bench.machine.bounds import BOUNDS, Bound, bound_of, implausible
 from warploom_bench.machine.rig import BRIEF
 from warploom_bench.__main__ import main
 command.QUICK = BRIEF

@@ -89,14 +89,14 @@ def test_tvm_schedules_for_the_gpu_of_the_target(name):
 def test_a_measured_gpu_that_is_unknown_has_its_own_constants(tmp_path, monkeypatch):
     facts = {"sms": 100, "l2_bytes": 40e6, "dram_bandwidth": 2e12, "clock": 1.5e9, "watts": 300}
     file = tmp_path / "gpu.json"
-    constants = {"store_bytes": 50.0, "latency": 1.25}
+    constants = {"receive_bytes": 50.0, "l2_bytes": 3000.0, "latency": 1.25}
     file.write_text(json.dumps({
         "format": 1, "gpu": "NVIDIA H123", "facts": facts, "constants": constants,
     }))  # fmt: skip
     gpu = Gpu("NVIDIA H123", SM90A, **facts)
-    assert machine_of(gpu).store_bytes == H200.store_bytes
+    assert machine_of(gpu).receive_bytes == H200.receive_bytes
     monkeypatch.setenv("WARPLOOM_MACHINE", str(file))
     machine = machine_of(gpu)
-    assert machine.store_bytes == 50 and machine.sms == 100 and machine.clock == 1500
+    assert machine.receive_bytes == 50 and machine.sms == 100 and machine.clock == 1500
     # The latency was found together with other constants, which a measurement does not give.
     assert machine.latency == H200.latency

@@ -123,9 +123,11 @@ MB_PROBE {
 
 SIZES = (2, 4, 8)
 PROBES = {
-    size: Probe(f"cluster-{size}", SOURCE, threads=_THREADS, cluster=size, shared=(1 + _MANY) * _COPY)
+    size: Probe(
+        f"cluster-{size}", SOURCE, threads=_THREADS, cluster=size, shared=(1 + _MANY) * _COPY
+    )
     for size in SIZES
-}
+}  # fmt: skip
 
 
 def sums(mode: int, size: int, steps: int, copies: int = 1) -> np.ndarray:
@@ -187,9 +189,10 @@ def bandwidth(rig: Rig) -> Samples:
                 _measure(rig, COPY, size, 50, clusters, copies) for copies in (_FEW, _MANY)
             )
             moved = (_MANY - _FEW) * _COPY
-            yield f"bulk copies, cluster of {size}, {where}", [
-                moved / max(1.0, b - a) for a, b in zip(few, more, strict=True)
-            ]
+            yield (
+                f"bulk copies, cluster of {size}, {where}",
+                [moved / max(1.0, b - a) for a, b in zip(few, more, strict=True)],
+            )
 
 
 def reduction(rig: Rig) -> Samples:

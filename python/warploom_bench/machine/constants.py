@@ -25,7 +25,7 @@ _PER_COLUMN, _K_BYTES = 64 * 16, 32
 _NEVER = 1e12
 
 
-class Implausible(Exception):  # noqa: N818 (no error: the constant keeps its default)
+class Implausible(Exception):
     """A constant would follow from a reading that cannot be true."""
 
 

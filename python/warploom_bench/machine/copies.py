@@ -168,7 +168,8 @@ class Plan:
     def parameters(self, check: bool) -> list[int]:
         """Of the probe."""
         return [self.steps, check, self.places, self.stride, self.boxes, self.spread,
-                self.readers, self.shift, self.begin, self.box_bytes, self.later, self.together]  # fmt: skip
+                self.readers, self.shift, self.begin, self.box_bytes, self.later,
+                self.together]  # fmt: skip
 
     def sums(self, ctas: int, rows: int) -> np.ndarray:
         """What each CTA should have loaded, added up; memory has so many rows."""
@@ -433,6 +434,8 @@ MEASUREMENTS = (
     Measurement("dram-read", "bytes/us", "what memory delivers to all SMs", _STREAMED, dram_rate),
     Measurement("l2-capacity", "bytes/cycle", "reading a set again and again", _STREAMED, capacity),
     Measurement("l2-halves", "ratio", "second readers of lines, to first ones", _STREAMED, halves),
-    Measurement("same-line", "cycles", "a box that several CTAs load at a time", _STREAMED, same_line),
+    Measurement(
+        "same-line", "cycles", "a box that several CTAs load at a time", _STREAMED, same_line
+    ),
     Measurement("outside-rows", "cycles", "a box with rows beyond the tensor", _USUAL, outside),
 )  # fmt: skip
