@@ -229,7 +229,7 @@ WRONG = {
     "sums of boxes": (_copy, "sum += words[i]", "sum += words[0]"),
     "which boxes": (_copy, "row += more;", "row += 0;"),
     "boxes of a stage": (_stages, "at += inner;", ""),
-    "copies to a neighbour": (_cluster(clusters.COPY), "[8192 + i]", "[8192 + i / 2]"),
+    "copies to a neighbour": (_cluster(clusters.COPY), "[8192 + i]", "[8192]"),
     "chunks": (_store, "column = piece % 8 ^ row % 8;", "column = piece % 8;"),
     "sums in a cluster": (_cluster(clusters.REDUCE), "w.x += more.x;", "w.x = more.x;"),
     "neighbours": (_cluster(clusters.READ), "next = (rank + 1) % size", "next = rank"),

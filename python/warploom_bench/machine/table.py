@@ -10,8 +10,8 @@ from warploom_bench.machine import (
     atomics,
     barriers,
     clusters,
-    copies,
     launches,
+    loads,
     mainloop,
     memory,
     mma,
@@ -25,7 +25,7 @@ from warploom_bench.machine.rig import FILL
 MEASUREMENTS: dict[str, Measurement] = {
     one.name: one
     for module in (
-        barriers, launches, copies, memory, stores, clusters, atomics, arithmetic, mainloop, mma,
+        barriers, launches, loads, memory, stores, clusters, atomics, arithmetic, mainloop, mma,
     )
     for one in module.MEASUREMENTS
 }  # fmt: skip
