@@ -224,7 +224,7 @@ CHOICES = (
     ),
     _hint("split_k", Count(),
         "CTAs that share each tile: each computes a part of its loop over K.",
-        1, (1, 2, 3, 4, 6, 8),
+        1, (1, 2, 3, 4, 6, 8, 12, 16),
     ),
     _hint("reduce_through", Word(REDUCTIONS),
         "Where the CTAs of split_k add their parts of the sum: in a workspace in global memory, or "

@@ -142,20 +142,24 @@ def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
 def _sums(work: Work, machine: Machine, others: float) -> float:
     """Microseconds in which the owner of a tile adds the sums of so many other CTAs to its own.
 
-    One SM reads all of them, so that parts of large tiles cost more than those of small ones.
+    All are there at the same time. One SM reads them, so that sums of large tiles cost more.
     """
-    if others <= 0:
-        return 0.0
-    read = others * work.sum_bytes / machine.receive_bytes / machine.clock
-    return machine.part * (others + 1) + read
+    return machine.part + _read(work, machine, others) if others > 0 else 0.0
 
 
 def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
-    """Microseconds in which the parts of tiles are added: more of them where CTAs share a tile."""
-    parts = min(launch.slots / launch.units, launch.steps)
-    others = max(0.0, parts - 1)
-    read = others * work.sum_bytes / machine.receive_bytes / machine.clock
-    return machine.stream_k + machine.part * others + read
+    """Microseconds in which the parts of tiles are added.
+
+    The owner of a tile comes to it last, when the one other part has long been stored. Where more
+    CTAs share a tile, they all end together, as those of split-K do.
+    """
+    others = max(0.0, min(launch.slots / launch.units, launch.steps) - 1)
+    together = min(1.0, others) * max(0.0, machine.part - machine.stream_k)
+    return machine.stream_k + together + _read(work, machine, others)
+
+
+def _read(work: Work, machine: Machine, others: float) -> float:
+    return others * work.sum_bytes / machine.receive_bytes / machine.clock
 
 
 def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
