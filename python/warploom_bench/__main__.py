@@ -14,6 +14,8 @@ from warploom_bench.benchmarks import BENCHMARKS
 #: Name of a command -> the module with ``main(arguments)``: goals and headline run benchmarks.
 COMMANDS = {
     "goals": "warploom_bench.goals",
+    "hit-rate": "warploom_bench.hit_rate",
+    "records": "warploom_bench.make_records",
     "headline": "warploom_bench.headline",
     **BENCHMARKS,
 }

@@ -26,7 +26,7 @@ from warploom.meta_schedule.artifact import Facts, read_facts
 from warploom.meta_schedule.builder import Builder
 from warploom.meta_schedule.database import open_database, read_database
 from warploom.meta_schedule.files import only_writer
-from warploom.meta_schedule.lookup import Lookup
+from warploom.meta_schedule.lookup import MANY_ROWS, Lookup
 from warploom.meta_schedule.measure import arguments_of
 from warploom.meta_schedule.programs.workload import record_target
 from warploom.meta_schedule.progress import Progress
@@ -35,8 +35,6 @@ from warploom.meta_schedule.runner import Runner, outcome
 from warploom.meta_schedule.unmeasured import same_device
 from warploom.tile import ir
 
-#: Rows for which the kernel is measured that gets more of them than any limit.
-MANY_ROWS = 2048
 #: Operations of a function beyond which the emulator takes too long to run its candidates.
 EMULATED_OPERATIONS = 1e8
 #: Seconds for the first candidate of a function.

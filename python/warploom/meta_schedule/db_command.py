@@ -16,12 +16,13 @@ from warploom.errors import WarploomError
 from warploom.language.tuning.space import text_of
 from warploom.meta_schedule.database import RECORDS, is_database, merge, read_database
 from warploom.meta_schedule.imported import import_lines
+from warploom.meta_schedule.judged import is_judged, read_judged
 from warploom.meta_schedule.mend import DROPPED, mend
 from warploom.meta_schedule.package_records import read, shipped, write
 from warploom.meta_schedule.programs.records import Tuned, tuned_programs
 from warploom.meta_schedule.progress import short
 from warploom.meta_schedule.records import FAILED_SECONDS, Record, median, records_of
-from warploom.meta_schedule.ship import GAIN, measurements, worth_shipping
+from warploom.meta_schedule.ship import GAIN, measurements, together, worth_shipping
 from warploom.target.tvm_target import cuda_target
 
 
@@ -134,18 +135,21 @@ def _parser() -> Parser:
     lines.add_argument("--target", default="h200", help="GPU of the measurements (default: h200)")
     lines.add_argument("--best", type=natural, default=3, help="of each GEMM (default: 3)")
     ship = words.add_parser(
-        "ship", help="write the records to ship: configs that beat the default, by GEMM"
+        "ship", help="write the records to ship: judged configs, or those that beat the default"
     )
     ship.add_argument(
         "sources", nargs="+", type=Path,
-        help="databases, .jsonl[.gz] of `bench exhaustive`, .json of `bench tuning`",
+        help="files of `bench records`, databases, .jsonl[.gz] of `bench exhaustive`, .json of "
+        "`bench tuning`",
     )  # fmt: skip
     ship.add_argument("--out", type=output_file, required=True, help="such as records/h200.jsonl")
     ship.add_argument(
         "--before", type=Path,
         help="records shipped before, kept unless a source has better ones; may be --out",
     )  # fmt: skip
-    ship.add_argument("--gpu", default="h200", help="of the measurements (default: h200)")
+    ship.add_argument(
+        "--gpu", help="of the measurements (default: that of files that say it, else h200)"
+    )
     ship.add_argument("--gain", type=float, default=GAIN,
                       help="least part of the default's time (default: %(default)s)")  # fmt: skip
     return parser
@@ -167,12 +171,24 @@ def _require_databases(options: argparse.Namespace) -> None:
 
 
 def _ship(options: argparse.Namespace) -> int:
+    judged = {source: read_judged(source) for source in options.sources if is_judged(source)}
     measured = [
-        measurement for source in options.sources for measurement in measurements(source)
+        measurement
+        for source in options.sources
+        if source not in judged
+        for measurement in measurements(source)
     ]
     before = _shipped_before(options.before) if options.before else ()
-    count = write(worth_shipping(measured, options.gain, before), options.out, options.gpu)
-    print(f"{options.out}: {count} records")
+    gpus = {record.gpu for record in before} | {file.gpu for file in judged.values()}
+    gpu = options.gpu or (min(gpus) if len(gpus) == 1 else "h200")
+    if gpus - {gpu}:
+        raise WarploomError(
+            "A file has the records of one GPU, and these are of "
+            f"{', '.join(sorted(gpus | {gpu}))}; write a file for each."
+        )
+    found = [entry.record for file in judged.values() for entry in file.entries if entry.record]
+    kept = together(found, worth_shipping(measured, options.gain, before))
+    print(f"{options.out}: {write(kept, options.out, gpu)} records")
     return 0
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from warploom.decide.candidates import LEAST_STAGES, most_stages
 from warploom.decide.config import Config
+from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
+from warploom.errors import IllegalCombination
 from warploom.meta_schedule.database import is_database, read_database
-from warploom.meta_schedule.package_records import shipped
+from warploom.meta_schedule.package_records import Index, is_enabled, shipped_index
 from warploom.meta_schedule.records import Record, records_of
 from warploom.target.dtypes import bits_of
+from warploom.target.gpus import Gpu, gpu_of_model
 
 #: Dtypes that tensor cores multiply as fast as another.
 _ALIKE = {"bfloat16": "float16"}
 #: The least number of rows of a bucket; tiles have no fewer.
-_LEAST_ROWS = 8
+LEAST_ROWS = 8
+#: Rows for which the kernel is measured that gets more of them than any limit, where their number
+#: is known only at run time.
+MANY_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,9 @@ class Lookup:
         self, records: Iterable[Record], estimates: bool = False, after: Lookup | None = None
     ) -> None:
         self.after = after
-        self._exact: dict[tuple[str, GemmProblem], Record] = {}
-        self._alike: dict[tuple[str, GemmProblem], list[Record]] = {}
-        for record in sorted(records, key=lambda record: record.seconds):
-            if record.estimate == estimates:
-                self._exact.setdefault((record.arch, record.problem), record)
-                self._alike.setdefault((record.arch, family(record.problem)), []).append(record)
+        self._alike = _by_family(
+            record for record in records if record.estimate == estimates
+        )
 
     @classmethod
     def of_folders(
@@ -84,8 +88,14 @@ class Lookup:
 
     @classmethod
     def shipped(cls, after: Lookup | None = None) -> Lookup:
-        """From the records of the package."""
-        return cls(shipped().records, after=after)
+        """From the records of the package; none if they are switched off in the environment."""
+        return _Indexed(shipped_index, after)
+
+    @classmethod
+    def of_files(cls, paths: Iterable[str | Path], after: Lookup | None = None) -> Lookup:
+        """From files that ``warploom tune db ship`` has written."""
+        index = Index(paths)
+        return _Indexed(lambda: index, after, always=True)
 
     @classmethod
     def in_order(
@@ -105,23 +115,107 @@ class Lookup:
         last = cls.of_folders(folders, estimates=True) if estimates else None
         return cls.of_folders(folders, after=cls.shipped(last) if use_shipped else last)
 
-    def best(self, problem: GemmProblem, arch: str = "sm_90a") -> Found | None:
-        """The config of the fastest record that fits; None if there is none."""
-        exact = self._exact.get((arch, problem))
-        if exact is not None and exact.config.why_not(problem) is None:
-            return Found(exact.config, exact, True)
-        alike = self._alike.get((arch, family(problem)), ())
+    def best(
+        self, problem: GemmProblem, arch: str = "sm_90a", gpu: Gpu | None = None
+    ) -> Found | None:
+        """The config of the fastest record that fits; None if there is none.
+
+        Parameters
+        ----------
+        problem : GemmProblem
+        arch : str
+        gpu : Gpu, optional
+            The GPU that will run it; by default that of the current target, and without a target
+            an H200.
+        """
+        gpu = gpu or machine_for().gpu
+        for rows in (problem.m,) if problem.m is not None else (None, MANY_ROWS):
+            found = self._found(replace(problem, m=rows), problem, arch, gpu)
+            if found is not None:
+                return found
+        return None if self.after is None else self.after.best(problem, arch, gpu)
+
+    def _found(
+        self, like: GemmProblem, problem: GemmProblem, arch: str, gpu: Gpu
+    ) -> Found | None:
+        """A record of the family of one problem whose config another can have."""
+        near = [
+            (apart, record)
+            for record in self._of_family(family(like))
+            if record.arch == arch and (apart := difference(record.gpu, gpu)) is not None
+        ]
         # Times of different GEMMs cannot be compared: the nearest one's fastest wins.
-        for nearest in sorted(alike, key=lambda record: distance(record.problem, problem)):
-            config = adapted(nearest.config, problem, nearest.problem.products)
+        near.sort(key=lambda pair: (distance(pair[1].problem, like), pair[0]))
+        exact = [pair for pair in near if pair[1].problem == problem]
+        for _, record in (*exact, *near):
+            if record.problem == problem:
+                config = record.config if record.config.why_not(problem) is None else None
+            else:
+                config = adapted(record.config, problem, record.problem.products)
             if config is not None:
-                return Found(config, nearest, False)
-        return None if self.after is None else self.after.best(problem, arch)
+                return Found(config, record, record.problem == problem)
+        return None
+
+    def _of_family(self, key: GemmProblem) -> Sequence[Record]:
+        """The records of a family, the fastest first."""
+        return self._alike.get(key, ())
 
     def config(self, problem: GemmProblem) -> Config | None:
         """The config of :meth:`best`, adapted to the problem."""
         record = self.best(problem)
         return None if record is None else record.config
+
+
+class _Indexed(Lookup):
+    """Records of files, read when a GEMM asks for those of its columns and depth."""
+
+    def __init__(
+        self, index: Callable[[], Index], after: Lookup | None, always: bool = False
+    ) -> None:
+        super().__init__((), after=after)
+        self._index, self._always = index, always
+        self._families: dict[tuple[int | None, int | None], dict[GemmProblem, list[Record]]] = {}
+
+    def _of_family(self, key: GemmProblem) -> Sequence[Record]:
+        if not (self._always or is_enabled()):
+            return ()
+        layer = (key.n, key.k)
+        if layer not in self._families:
+            self._families[layer] = _by_family(self._index().of(*layer))
+        return self._families[layer].get(key, ())
+
+
+def _by_family(records: Iterable[Record]) -> dict[GemmProblem, list[Record]]:
+    """Records of each family, the fastest first."""
+    families: dict[GemmProblem, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seconds):
+        families.setdefault(family(record.problem), []).append(record)
+    return families
+
+
+@lru_cache(maxsize=256)
+def difference(model: str, gpu: Gpu) -> int | None:
+    """How far the GPU of a record is from another one of its architecture.
+
+    Parameters
+    ----------
+    model : str
+        As :attr:`Record.gpu` has it.
+    gpu : Gpu
+
+    Returns
+    -------
+    int or None
+        0 for the same GPU, or where it is not known; 1 for one with as many SMs, which fits as many
+        clusters as well; None for any other, for which the record says nothing.
+    """
+    if model in ("", gpu.model):
+        return 0
+    try:
+        other = gpu_of_model(model, gpu.arch)
+    except IllegalCombination:  # of another architecture
+        return None
+    return 1 if other.sms == gpu.sms else None
 
 
 def family(problem: GemmProblem) -> GemmProblem:
@@ -149,7 +243,7 @@ def _epilogue(problem: GemmProblem) -> tuple[Any, ...]:
 
 def bucket(rows: int | None) -> int | None:
     """The smallest power of two that is not less than a number of rows."""
-    return None if rows is None else max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
+    return None if rows is None else max(LEAST_ROWS, 1 << (rows - 1).bit_length())
 
 
 def adapted(config: Config, problem: GemmProblem, products: int = 1) -> Config | None:

@@ -1,9 +1,9 @@
-"""The database that comes with the package: the fastest configs of GEMMs that were measured.
+"""The database that comes with the package: measured configs of GEMMs.
 
-``records/GPU.jsonl`` has a header and a line for each GEMM: differences from a usual problem,
-differences from the default config, and microseconds. The kernel that a config stands for is
-another kernel in another version of warploom or TVM, so that a file serves the versions that it was
-made with; and every line is verified when it is read. ``warploom tune db ship`` makes it.
+``records/GPU.jsonl`` has a header and a line for each GEMM (:mod:`record_lines`). The kernel that a
+config stands for is another kernel in another version of warploom or TVM, so that a file serves the
+versions that it was made with; and every line is verified when it is read. ``warploom tune db
+ship`` makes a file.
 """
 
 from __future__ import annotations
@@ -11,33 +11,24 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from warploom._version import __version__
-from warploom.decide.old_records import read_config, with_new_key
-from warploom.decide.problem import GemmProblem
-from warploom.errors import IllegalCombination
+from warploom.meta_schedule.record_lines import as_text, columns_of, order, record_line, record_of
 from warploom.meta_schedule.records import Record
 from warploom.target import SM90A
-from warploom.target.dtypes import bits_of
+from warploom.target.gpus import GPUS
 
 #: Set to 0, nothing that is shipped is used.
 SWITCH = "WARPLOOM_SHIPPED"
-_FORMAT = 1
-_LAYOUTS = ("NT", "NN", "TN", "TT")
-#: Defaults of the problem of a line.
-_USUAL = asdict(
-    GemmProblem(
-        m=None, n=None, k=None, batch=1, a_dtype="float16", b_dtype="float16", layout="NT",
-        accumulator="float32", products=1, a_bits=16, b_bits=16, inputs=(), outputs=("float16",),
-    )
-)  # fmt: skip
+_FORMAT = 2
+#: What a line that is no record raises.
+NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -56,11 +47,14 @@ class Shipped:
     skipped: tuple[str, ...]
 
 
+def is_enabled() -> bool:
+    """Whether what is shipped is used: unless :data:`SWITCH` is 0 in the environment."""
+    return os.environ.get(SWITCH) != "0"
+
+
 def shipped() -> Shipped:
-    """The records that come with the package; none if :data:`SWITCH` is 0 in the environment."""
-    if os.environ.get(SWITCH) == "0":
-        return Shipped((), ())
-    return _shipped()
+    """All records that come with the package, verified; none if they are switched off."""
+    return _shipped() if is_enabled() else Shipped((), ())
 
 
 @functools.cache
@@ -84,6 +78,74 @@ def versions() -> dict[str, str]:
     return {"warploom": __version__, "tvm": ".".join(tvm[:2])}
 
 
+class Index:
+    """Records of files by layer, of which only those that are asked for are parsed and verified.
+
+    A model has some ten layers and the package records of hundreds: to verify all of them would
+    take longer than to choose the configs of the model.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Lines that are no records, and files of other versions, are left out; :func:`read` says why.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    """
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self._lines: dict[tuple[int | None, int | None], list[tuple[str, str, str]]] = {}
+        self._made: dict[tuple[int | None, int | None], tuple[Record, ...]] = {}
+        for path in paths:
+            first, *lines = Path(path).read_text(encoding="utf-8").splitlines() or [""]
+            try:
+                arch, gpu = checked_header(json.loads(first))
+            except NO_RECORD:
+                continue
+            for text in lines:
+                key = columns_of(text) or _slow_key(text, arch, gpu)
+                self._lines.setdefault(key, []).append((text, arch, gpu))
+
+    def __len__(self) -> int:
+        """Lines, right or not."""
+        return sum(map(len, self._lines.values()))
+
+    def of(self, n: int | None, k: int | None) -> tuple[Record, ...]:
+        """Records of so many columns (of all GEMMs that share A, together) and of a K."""
+        key = (n, k)
+        if key not in self._made:
+            self._made[key] = tuple(
+                made
+                for text, arch, gpu in self._lines.get(key, ())
+                if (made := _parsed(text, arch, gpu)) is not None
+            )
+        return self._made[key]
+
+
+@functools.cache
+def shipped_index() -> Index:
+    """That of :func:`shipped_files`."""
+    return Index(shipped_files())
+
+
+def _slow_key(text: str, arch: str, gpu: str) -> tuple[int | None, int | None]:
+    """The key of a line that was written by another hand."""
+    made = _parsed(text, arch, gpu)
+    if made is None:
+        return None, None
+    n = made.problem.n
+    return (None if n is None else n * made.problem.products), made.problem.k
+
+
+def _parsed(text: str, arch: str, gpu: str) -> Record | None:
+    try:
+        return record_of(json.loads(text), arch, gpu)
+    except NO_RECORD:
+        return None
+
+
 def read(path: str | Path) -> Shipped:
     """Records of a file, each verified.
 
@@ -95,15 +157,15 @@ def read(path: str | Path) -> Shipped:
     path = Path(path)
     records: list[Record] = []
     skipped: list[str] = []
-    arch = ""
+    arch = gpu = ""
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             line = json.loads(text)
             if number == 1:
-                arch = _checked_header(line)
+                arch, gpu = checked_header(line)
             else:
-                records.append(_record(line, arch))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+                records.append(record_of(line, arch, gpu))
+        except NO_RECORD as error:
             reason = f"{error}" if isinstance(error, ValueError) else f"it has no {error}"
             skipped.append(f"{path.name}, line {number}: {reason}")
             if number == 1:
@@ -112,7 +174,7 @@ def read(path: str | Path) -> Shipped:
 
 
 def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
-    """Write the records of one architecture to a file; returns how many.
+    """Write the records of one GPU to a file, in an order of their own; returns how many.
 
     Parameters
     ----------
@@ -122,27 +184,25 @@ def write(records: Iterable[Record], path: str | Path, gpu: str) -> int:
     gpu : str
         The GPU that they were measured on.
     """
-    ordered = sorted(records, key=lambda record: str(record.problem))
-    header = {"format": _FORMAT, **versions(), "gpu": gpu, "arch": SM90A.name}
-    lines = [header, *(_line(record) for record in ordered)]
-    text = "".join(json.dumps(fields, separators=(",", ":")) + "\n" for fields in lines)
-    Path(path).write_text(text, encoding="utf-8")
+    ordered = sorted(records, key=order)
+    lines = [header(gpu), *map(record_line, ordered)]
+    Path(path).write_text("".join(as_text(line) + "\n" for line in lines), encoding="utf-8")
     return len(ordered)
 
 
-def _line(record: Record) -> dict[str, Any]:
-    problem = {name: _plain(value) for name, value in asdict(record.problem).items()
-               if value != _USUAL[name]}  # fmt: skip
-    numbers = record.config.values()
-    config = {name: numbers[name] for name in record.config.changed()}
-    return {**problem, "config": config, "us": round(record.seconds * 1e6, 2)}
+def header(gpu: str) -> dict[str, Any]:
+    """The first line of a file."""
+    return {"format": _FORMAT, **versions(), "gpu": gpu, "arch": SM90A.name}
 
 
-def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def checked_header(line: Mapping[str, Any]) -> tuple[str, str]:
+    """Architecture and GPU of a first line.
 
-
-def _checked_header(line: Mapping[str, Any]) -> str:
+    Raises
+    ------
+    ValueError, TypeError, KeyError
+        If it is none, or of another version.
+    """
     made = {"format": line["format"], **{name: line[name] for name in versions()}}
     wanted = {"format": _FORMAT, **versions()}
     if made != wanted:
@@ -153,49 +213,8 @@ def _checked_header(line: Mapping[str, Any]) -> str:
         raise ValueError(f"the file was made for {was}; this is {now}")
     if line["arch"] != SM90A.name:
         raise ValueError(f"there are no kernels for {line['arch']!r}; allowed is {SM90A.name}")
-    return line["arch"]
-
-
-def _record(line: Mapping[str, Any], arch: str) -> Record:
-    values = {**_USUAL, **with_new_key(line)}
-    config, us = read_config(values.pop("config")), values.pop("us")
-    if not (isinstance(us, int | float) and math.isfinite(us) and us > 0):
-        raise ValueError(f"us = {us}: a time must be positive")
-    problem = _problem(values)
-    reason = config.why_not(problem)
-    if reason is not None:
-        raise ValueError(f"{problem}: {reason}")
-    return Record(problem, config, us * 1e-6, arch, False, None)
-
-
-def _problem(values: Mapping[str, Any]) -> GemmProblem:
-    unknown = set(values) - {field.name for field in fields(GemmProblem)}
-    if unknown:
-        raise ValueError(f"a GEMM has no {min(unknown)!r}")
-    for name, text in _mistakes(values):
-        raise ValueError(f"{name} = {values[name]!r}: {text}")
-    try:
-        for dtype in (values["a_dtype"], values["b_dtype"], *values["outputs"]):
-            bits_of(dtype)
-    except IllegalCombination as error:
-        raise ValueError(str(error)) from None
-    return GemmProblem(**{name: _frozen(value) for name, value in values.items()})
-
-
-def _mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in ("m", "n", "k", "batch"):
-        value = values[name]
-        if value is not None and not (type(value) is int and value > 0):
-            yield name, "an extent must be a positive integer or null"
-    if values["layout"] not in _LAYOUTS:
-        yield "layout", f"allowed are {', '.join(_LAYOUTS)}"
-    if values["accumulator"] not in ("float32", "int32"):
-        yield "accumulator", "allowed are float32 and int32"
-    if not (type(values["products"]) is int and values["products"] > 0):
-        yield "products", "it must be a positive integer"
-    if not values["outputs"]:
-        yield "outputs", "there must be one"
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(part) for part in value) if isinstance(value, list | tuple) else value
+    gpu = str(line["gpu"])
+    if gpu not in GPUS or GPUS[gpu].arch is not SM90A:
+        known = ", ".join(name for name, one in GPUS.items() if one.arch is SM90A)
+        raise ValueError(f"there is no GPU {gpu!r} of {SM90A.name}; allowed are {known}")
+    return SM90A.name, gpu

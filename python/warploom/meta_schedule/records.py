@@ -11,16 +11,18 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.schedule import Trace
+from tvm.target import Target
 
 from warploom.decide.config import Config
 from warploom.decide.draws import draws
 from warploom.decide.old_records import read_config
 from warploom.decide.problem import GemmProblem
-from warploom.errors import WarploomError
+from warploom.errors import IllegalCombination, WarploomError
 from warploom.gemm.annotations import PREFIX, annotate
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.estimates import is_estimate
 from warploom.meta_schedule.stock import gemm_of
+from warploom.target.tvm_target import gpu_of
 
 #: TVM records a time above this for a candidate that failed.
 FAILED_SECONDS = 1e9
@@ -42,6 +44,9 @@ class Record:
         Whether the analytic model, and no GPU, said so.
     stock : TuningRecord or None
         As TVM has it; None for records that come with the package.
+    gpu : str
+        The GPU it was measured on, as :attr:`warploom.target.gpus.Gpu.model` has it; empty if that
+        is not known.
     """
 
     problem: GemmProblem
@@ -50,6 +55,7 @@ class Record:
     arch: str
     estimate: bool
     stock: TuningRecord | None
+    gpu: str = ""
 
 
 def records_of(database: Database) -> list[Record]:
@@ -78,7 +84,15 @@ def _record(tuned: TuningRecord, problem: GemmProblem | None) -> Record | None:
     if config is None:
         return None
     arch = str(tuned.target.attrs.get("arch", ""))
-    return Record(problem, config, seconds, arch, is_estimate(tuned.target), tuned)
+    estimate = is_estimate(tuned.target)
+    return Record(problem, config, seconds, arch, estimate, tuned, _gpu(tuned.target))
+
+
+def _gpu(target: Target) -> str:
+    try:
+        return gpu_of(target).model
+    except IllegalCombination:
+        return ""
 
 
 def config_of_trace(trace: Trace, problem: GemmProblem) -> Config | None:

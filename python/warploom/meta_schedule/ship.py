@@ -1,8 +1,9 @@
-"""The measurements that are worth shipping: GEMMs for which a config beats the default.
+"""The records that are worth shipping.
 
-Sources are databases of TVM, results of ``warploom bench exhaustive``, and results of ``warploom
-bench tuning``, which are best: there the default ran side by side with the others. Records that
-were shipped before are kept, unless their GEMM was measured again and something else was better.
+``warploom bench records`` has judged the GEMMs of its file: their records are taken as they are,
+the confirmed defaults among them. Other sources are databases of TVM, results of ``warploom bench
+exhaustive``, and of ``warploom bench tuning``: of these a GEMM gets a record where a config beats
+the default. Records that were shipped before are kept, unless their GEMM was measured again.
 """
 
 from __future__ import annotations
@@ -55,20 +56,24 @@ def worth_shipping(
     gain : float
         In parts of the default's time.
     before : iterable of Record
-        Records that were shipped before. Their times count where the same was not measured again.
+        Records that were shipped before: kept as they are, unless the GEMM was measured again. Then
+        their times count where the same config was not measured again.
     """
     gemms: dict[GemmProblem, dict[Config, float]] = {}
     for measurement in measured:
         mine = gemms.setdefault(measurement.problem, {})
         mine[measurement.config] = min(measurement.us, mine.get(measurement.config, measurement.us))
-    for record in before:
-        gemms.setdefault(record.problem, {}).setdefault(record.config, record.seconds * 1e6)
     kept: dict[GemmProblem, Record] = {}
+    for record in before:
+        if record.problem in gemms:
+            gemms[record.problem].setdefault(record.config, record.seconds * 1e6)
+        else:
+            kept[record.problem] = record
     # Others take what is kept of plain GEMMs, so these come first. What one without a record
     # gets may be a record that is kept later: then its own is needed after all.
     ordered = sorted(gemms.items(), key=lambda item: _epilogue(item[0]))
     count = -1
-    while count < len(kept):
+    while count < len(kept):  # what is kept changes what others would get
         count = len(kept)
         for problem, times in ordered:
             record = None if problem in kept else _worth(problem, times, gain, kept.values())
@@ -94,6 +99,11 @@ def _worth(
 def _epilogue(problem: GemmProblem) -> tuple[int, int]:
     """0 and 0 of a plain GEMM."""
     return problem.products - 1, len(problem.inputs)
+
+
+def together(judged: Iterable[Record], others: Iterable[Record]) -> list[Record]:
+    """One record for each GEMM: a judged one, of several the last, before any other."""
+    return list({record.problem: record for record in (*others, *judged)}.values())
 
 
 def measurements(source: str | Path) -> Iterator[Measured]:
