@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 import warploom
 from warploom import meta_schedule as wms
 from warploom.decide.config import Config
-from warploom.decide.ranking import ranked
+from warploom.decide.ranking import choose_by_rows, ranked
 from warploom.decide.selector import choose
 from warploom.errors import WarploomError
 from warploom.gemm.annotations import config_of
@@ -22,12 +22,14 @@ from warploom.gemm.recognition import recognise
 from warploom.gemm.workloads import problem_of
 from warploom.gemm_shape import GemmShape
 from warploom.meta_schedule import db_command, lookup, package_records
-from warploom.meta_schedule.lookup import Lookup
+from warploom.meta_schedule.judged import Journal, Judged, read_judged
+from warploom.meta_schedule.lookup import MANY_ROWS, Lookup
 from warploom.meta_schedule.records import Record, trace_of
 from warploom.meta_schedule.ship import Measured, measurements, worth_shipping
 from warploom.meta_schedule.workloads import matmul
 from warploom.relax.insertion import inserted
 from warploom.relax.pipeline import stock_passes
+from warploom.target.gpus import GPUS
 
 SIZE = (256, 512, 768)
 TARGET = warploom.cuda_target("h200")
@@ -39,7 +41,7 @@ def _problem(size=SIZE, dtype="float16"):
 
 def _record(number: int, us: float, problem=None) -> Record:
     problem = problem or _problem()
-    return Record(problem, ranked(problem)[number][1], us * 1e-6, "sm_90a", False, None)
+    return Record(problem, ranked(problem)[number][1], us / 1e6, "sm_90a", False, None)
 
 
 @pytest.fixture
@@ -87,6 +89,7 @@ def test_a_file_holds_what_was_written_in_short(file):
         ({"config": {"tile_x": 64}}, "'tile_x' is no choice"),
         ({"config": {"stages": 99}}, "bytes of shared memory"),
         ({"config": 7}, "it has no"),
+        ({"as": "int3"}, "as = 'int3': allowed are float16, bfloat16, float8_e4m3fn, int4"),
     ],
     ids=str,
 )
@@ -103,10 +106,11 @@ def test_a_line_that_is_not_right_is_left_out_and_says_why(file, change, reason,
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": 2}, "the file was made for format 2"),
-        ({"warploom": "99.0"}, "made for format 1, warploom 99.0"),
-        ({"tvm": "0.1"}, "tvm 0.1; this is format 1"),
+        ({"format": 1}, "the file was made for format 1"),
+        ({"warploom": "99.0"}, "made for format 2, warploom 99.0"),
+        ({"tvm": "0.1"}, "tvm 0.1; this is format 2"),
         ({"arch": "sm_80"}, "there are no kernels for 'sm_80'"),
+        ({"gpu": "b200"}, "there is no GPU 'b200' of sm_90a; allowed are h100, "),
     ],
     ids=str,
 )
@@ -116,22 +120,108 @@ def test_a_file_of_another_version_is_left_out(file, change, reason):
     path.write_text("\n".join([json.dumps({**json.loads(header), **change}), *others]))
     found = package_records.read(path)
     assert found.records == () and len(found.skipped) == 1 and reason in found.skipped[0]
+    assert len(package_records.Index([path])) == 0
     path.write_text("not json\n{}\n")
     assert "line 1" in package_records.read(path).skipped[0]
 
 
-def test_what_is_shipped_is_right_and_small(monkeypatch, capsys):
-    (path,) = package_records.shipped_files()
-    assert path.name == "h200.jsonl" and path.stat().st_size < 20_000
-    found = wms.shipped()
+#: Bytes of a record in a file, on average at most, and of a file.
+RECORD_BYTES, FILE_BYTES = 200, 1_500_000
+
+
+@pytest.mark.parametrize("path", package_records.shipped_files(), ids=lambda path: path.stem)
+def test_a_shipped_file_is_right_and_small_and_in_order(path, tmp_path, capsys):
+    found = package_records.read(path)
     assert found.records and found.skipped == ()
+    assert path.stat().st_size < min(FILE_BYTES, RECORD_BYTES * len(found.records))
     problems = [one.problem for one in found.records]
     assert len(set(problems)) == len(problems)
-    assert db_command.main(["verify", str(path)]) == 0 == db_command.main(["inspect", str(path)])
+    assert {one.gpu for one in found.records} == {path.stem}
+    again = tmp_path / "again.jsonl"
+    package_records.write(reversed(found.records), again, path.stem)
+    assert again.read_bytes() == path.read_bytes(), "a review sees only what has changed"
+    assert db_command.main(["verify", str(path)]) == 0
+    gpu = GPUS[path.stem]
     for one in found.records:
-        assert Lookup.shipped().best(one.problem).config == one.config
+        assert Lookup.shipped().best(one.problem, gpu=gpu).config == one.config
+
+
+def test_what_is_shipped_can_be_switched_off(monkeypatch, capsys):
+    problem, lookup = wms.shipped().records[0].problem, Lookup.shipped()
+    assert lookup.best(problem) is not None and db_command.main(["inspect"]) == 0
     monkeypatch.setenv(package_records.SWITCH, "0")
-    assert wms.shipped().records == () and Lookup.shipped().best(problems[0]) is None
+    assert wms.shipped().records == () and lookup.best(problem) is None
+    assert Lookup.shipped().best(problem) is None
+    monkeypatch.delenv(package_records.SWITCH)
+    assert lookup.best(problem) is not None
+
+
+def test_only_the_layers_that_are_asked_for_are_parsed(tmp_path, monkeypatch):
+    records = [
+        replace(_record(0, 5.0, problem_of(GemmShape("g", m, n, 768, "float16"))), gpu="h200")
+        for n in (512, 1024, 2048)
+        for m in (16, 64)
+    ]
+    pair = replace(records[0].problem, n=256, products=2)  # 512 columns together
+    records.append(replace(_record(0, 5.0, pair), gpu="h200"))
+    path = tmp_path / "h200.jsonl"
+    package_records.write(records, path, "h200")
+    text = path.read_text()
+    by_hand = json.loads(text.splitlines()[-1])  # of 2048 columns, with its keys in another order
+    path.write_text(text + json.dumps({**by_hand, "m": 256, "n": by_hand.pop("n")}) + "\nbroken\n")
+    parsed = []
+    real = package_records.record_of
+    monkeypatch.setattr(
+        package_records, "record_of", lambda *given: parsed.append(given[0]) or real(*given)
+    )
+    index = package_records.Index([path])
+    assert len(index) == 9 and len(parsed) == 1, "the line that another hand has written"
+    found = index.of(512, 768)
+    assert {(one.problem.m, one.problem.products) for one in found} == {(16, 1), (64, 1), (16, 2)}
+    assert index.of(512, 768) is found and len(parsed) == 1 + 3
+    assert {one.problem.m for one in index.of(2048, 768)} == {16, 64, 256}
+    assert index.of(512, 512) == index.of(None, None) == ()
+    lookup = Lookup.of_files([path])
+    for record in records:
+        assert lookup.best(record.problem).record == Lookup(records).best(record.problem).record
+
+
+def _of_gpu(gpu, us, number, rows=SIZE[0]):
+    problem = _problem((rows, *SIZE[1:]))
+    return Record(problem, ranked(problem)[number][1], us * 1e-6, "sm_90a", False, None, gpu)
+
+
+def test_a_record_serves_the_gpus_with_as_many_multiprocessors():
+    h200, h100 = _of_gpu("h200", 5.0, 0), _of_gpu("h100", 9.0, 1)
+    both = Lookup([h200, h100])
+    for name, wanted in {"h200": h200, "h100": h100, "gh200": h200, "h100-nvl": h200}.items():
+        assert both.best(_problem(), gpu=GPUS[name]).record == wanted, name
+    for name in ("h20", "h100-pcie", "h100-3g", "h200-1g"):
+        assert both.best(_problem(), gpu=GPUS[name]) is None, name
+        with warploom.cuda_target(name):
+            assert both.config(_problem()) is None, "the GPU of the current target"
+    near = _of_gpu("h100", 1.0, 1, 200)
+    assert Lookup([near, h200]).best(_problem(), gpu=GPUS["h100"]).record == h200, (
+        "the very GEMM on a GPU like it goes before one with other rows"
+    )
+    unknown = _of_gpu("", 7.0, 2)
+    assert Lookup([unknown]).best(_problem(), gpu=GPUS["h20"]).record == unknown
+    own = replace(GPUS["h200"], name="own", sms=100)
+    assert Lookup([_of_gpu(own.model, 7.0, 2)]).best(_problem(), gpu=GPUS["h200"]) is None
+    assert Lookup([_of_gpu(own.model, 7.0, 2)]).best(_problem(), gpu=own) is not None
+
+
+def test_rows_that_only_the_launch_knows_have_the_records_of_many():
+    many = replace(_problem(), m=MANY_ROWS)
+    symbolic = replace(_problem(), m=None)
+    record = Record(many, ranked(many)[1][1], 1e-5, "sm_90a", False, None)
+    found = Lookup([record]).best(symbolic)
+    assert found.record == record and not found.exact
+    assert found.config.why_not(symbolic) is None
+    assert Lookup([_record(1, 5.0)]).best(symbolic) is None, "of 256 rows"
+    own = Record(symbolic, ranked(symbolic)[2][1], 1e-4, "sm_90a", False, None)
+    assert Lookup([record, own]).best(symbolic).record == own
+    assert dict(choose_by_rows(symbolic, known=Lookup([record]).config))[None] == found.config
 
 
 def _database(folder, times, target=TARGET):
@@ -170,9 +260,9 @@ def _compiled_with(**arguments) -> Config:
 
 def test_own_records_go_before_shipped_ones_and_these_before_the_model(tmp_path, monkeypatch):
     best, second, third, fourth = (config for _, config in ranked(_problem())[:4])
-    monkeypatch.setattr(
-        lookup, "shipped", lambda: package_records.Shipped((_record(1, 0.001),), ())
-    )  # which nothing is faster than
+    path = tmp_path / "h200.jsonl"
+    package_records.write([_record(1, 0.01)], path, "h200")  # which nothing is faster than
+    monkeypatch.setattr(lookup, "shipped_index", lambda: package_records.Index([path]))
     assert best == choose(_problem())
     assert _compiled_with() == second
     assert _compiled_with(use_shipped=False) == best
@@ -285,3 +375,61 @@ def test_what_was_shipped_before_is_kept_but_for_what_is_known_better(tmp_path, 
     path.write_text(path.read_text().replace('"us":5.0', '"us":0'))
     with pytest.raises(WarploomError, match=r"Records would be lost. old\.jsonl, line \d: us = 0"):
         db_command.main([*words, str(out)])
+
+
+def _judgements():
+    """A winner, a confirmed default, and a GEMM without a record."""
+    won, confirmed, failed = (_problem((rows, *SIZE[1:])) for rows in (256, 64, 16))
+    faster, default = ranked(won)[2][1], ranked(confirmed)[0][1]
+    return [
+        Judged(won, Record(won, faster, 5e-6, "sm_90a", False, None, "h100"), 6.0, 4),
+        Judged(confirmed, Record(confirmed, default, 3e-6, "sm_90a", False, None, "h100"), 3.0, 6),
+        Judged(failed, None, error="it hangs"),
+    ]
+
+
+def test_a_journal_of_judged_gemms_goes_on_where_it_was_cut_off(tmp_path):
+    path, entries = tmp_path / "judged.jsonl", _judgements()
+    journal = Journal(path, "h100")
+    for entry in entries[:2]:
+        journal.add(entry)
+    with path.open("ab") as file:
+        file.write(json.dumps(entries[2].line()).encode()[:20])  # the process was killed
+    again = Journal(path, "h100")
+    assert list(again.known.values()) == entries[:2]
+    again.add(entries[2])
+    assert read_judged(path).entries == tuple(entries) and read_judged(path).gpu == "h100"
+    with pytest.raises(WarploomError, match="was measured on an h100, and this is an h200"):
+        Journal(path, "h200")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], '{"record":{}}', *lines[1:]]) + "\n")
+    with pytest.raises(WarploomError, match=r"judged\.jsonl, line 2: it has no 'config'"):
+        Journal(path, "h100")
+    path.write_text("{}\n")
+    with pytest.raises(WarploomError, match="line 1"):
+        Journal(path, "h100")
+
+
+def test_judged_records_are_shipped_as_they_are_and_stay(tmp_path, capsys):
+    path, out = tmp_path / "judged.jsonl", tmp_path / "h100.jsonl"
+    journal = Journal(path, "h100")
+    for entry in _judgements():
+        journal.add(entry)
+    wanted = {e.problem: e.record for e in _judgements() if e.record is not None}
+    assert db_command.main(["ship", str(path), "--out", str(out)]) == 0
+    assert "2 records" in capsys.readouterr().out
+
+    def shipped():
+        return {one.problem: one for one in package_records.read(out).records}
+
+    assert shipped() == wanted and {one.gpu for one in shipped().values()} == {"h100"}
+    words = ["ship", str(path), "--before", str(out), "--out", str(out)]
+    before = out.read_bytes()
+    assert db_command.main(words) == 0 and out.read_bytes() == before
+    (tmp_path / "none.jsonl").write_text("")
+    words = ["ship", str(tmp_path / "none.jsonl"), "--before", str(out), "--out", str(out)]
+    assert db_command.main(words) == 0 and shipped() == wanted, "a confirmed default stays"
+    other = tmp_path / "h200.jsonl"
+    package_records.write([_record(1, 5.0)], other, "h200")
+    with pytest.raises(WarploomError, match="the records of one GPU, and these are of h100, h200"):
+        db_command.main(["ship", str(path), "--before", str(other), "--out", str(out)])

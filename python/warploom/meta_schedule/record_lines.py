@@ -119,7 +119,7 @@ def record_of(line: Mapping[str, Any], arch: str, gpu: str) -> Record:
     reason = config.why_not(problem)
     if reason is not None:
         raise ValueError(f"{problem}: {reason}")
-    return Record(problem, config, us * 1e-6, arch, False, None, gpu)
+    return Record(problem, config, us / 1e6, arch, False, None, gpu)
 
 
 def problem_of_line(line: Mapping[str, Any]) -> GemmProblem:
