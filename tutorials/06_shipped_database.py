@@ -3,7 +3,7 @@
 #
 #     python tutorials/06_shipped_database.py
 #
-# warploom brings the fastest configurations of GEMMs that were measured on an H200. A model
+# warploom brings configurations of GEMMs that were measured side by side on a GPU. A model
 # that is compiled uses them without a word from you. For each of its GEMMs the order is:
 # databases of your own, what is shipped, the analytic model, and TVM's own schedules for what is
 # no GEMM.
@@ -105,15 +105,23 @@ for name, pipeline in pipelines.items():
     assert error < 0.01
 
 # %% [markdown]
-# ## Make such a file
+# ## How much it covers, and how it is made
 #
-# `warploom bench tuning` measures defaults, short searches and many candidates side by side, and
+# `warploom bench hit-rate` prints, for 70 public models, the share of layers and rows for which
+# there is a record. A record also serves other GPUs with as many multiprocessors: one of an H200
+# serves an H100 SXM.
 #
-#     warploom tune db ship tuning.json --out h200.jsonl
+#     warploom bench records --minutes 8 --out records-judged.jsonl
+#     warploom tune db ship records-judged.jsonl --before h200.jsonl --out h200.jsonl
 #
-# keeps the GEMMs for which something beats the default by more than 1 %. It also takes
-# databases of searches. With `--before h200.jsonl` what was shipped already is kept, but for
-# GEMMs that were measured again. `warploom tune db verify h200.jsonl` checks a file.
+# The first command measures, on a GPU, the model's best configurations of the layers that raise
+# this share most. The fastest gets the record if it beats the default by more than the noise, and
+# else the default. With `--before` what was shipped already is kept, but for GEMMs that were
+# measured again. `warploom tune db verify h200.jsonl` checks a file.
+#
+# `ship` also takes databases of searches, and results of `warploom bench tuning`, which measures
+# defaults, short searches and many candidates side by side; of these it keeps the GEMMs for which
+# something beats the default by more than 1 %.
 #
 #     warploom bench tuning --suite public --group llama --epilogue swiglu --minutes 0
 #

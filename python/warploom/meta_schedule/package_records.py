@@ -27,6 +27,8 @@ from warploom.target.gpus import GPUS
 #: Set to 0, nothing that is shipped is used.
 SWITCH = "WARPLOOM_SHIPPED"
 _FORMAT = 2
+#: Columns and K.
+Layer = tuple[int | None, int | None]
 #: What a line that is no record raises.
 NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)
 
@@ -96,32 +98,34 @@ class Index:
     """
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
-        self._lines: dict[tuple[int | None, int | None], list[tuple[str, str, str]]] = {}
-        self._made: dict[tuple[int | None, int | None], tuple[Record, ...]] = {}
+        self._files: list[tuple[str, str, dict[Layer, list[str]]]] = []
+        self._made: dict[Layer, tuple[Record, ...]] = {}
         for path in paths:
             first, *lines = Path(path).read_text(encoding="utf-8").splitlines() or [""]
             try:
                 arch, gpu = checked_header(json.loads(first))
             except NO_RECORD:
                 continue
+            layers: dict[Layer, list[str]] = {}
             for text in lines:
-                key = columns_of(text) or _slow_key(text, arch, gpu)
-                self._lines.setdefault(key, []).append((text, arch, gpu))
+                layers.setdefault(columns_of(text) or _slow_key(text, arch, gpu), []).append(text)
+            self._files.append((arch, gpu, layers))
 
     def __len__(self) -> int:
         """Lines, right or not."""
-        return sum(map(len, self._lines.values()))
+        return sum(len(lines) for _, _, layers in self._files for lines in layers.values())
 
     def of(self, n: int | None, k: int | None) -> tuple[Record, ...]:
         """Records of so many columns (of all GEMMs that share A, together) and of a K."""
-        key = (n, k)
-        if key not in self._made:
-            self._made[key] = tuple(
+        layer = (n, k)
+        if layer not in self._made:
+            self._made[layer] = tuple(
                 made
-                for text, arch, gpu in self._lines.get(key, ())
+                for arch, gpu, layers in self._files
+                for text in layers.get(layer, ())
                 if (made := _parsed(text, arch, gpu)) is not None
             )
-        return self._made[key]
+        return self._made[layer]
 
 
 @functools.cache
@@ -130,7 +134,7 @@ def shipped_index() -> Index:
     return Index(shipped_files())
 
 
-def _slow_key(text: str, arch: str, gpu: str) -> tuple[int | None, int | None]:
+def _slow_key(text: str, arch: str, gpu: str) -> Layer:
     """The key of a line that was written by another hand."""
     made = _parsed(text, arch, gpu)
     if made is None:

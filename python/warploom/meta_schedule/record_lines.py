@@ -68,8 +68,11 @@ def columns_of(line: str) -> tuple[int, int] | None:
     sizes = _SIZES.match(line)
     if sizes is None:
         return None
+    n, k = map(int, sizes.groups())
+    if "products" not in line:
+        return n, k
     products = _PRODUCTS.search(line)
-    return int(sizes[1]) * (int(products[1]) if products else 1), int(sizes[2])
+    return n * (int(products[1]) if products else 1), k
 
 
 def kind_of(problem: GemmProblem) -> str:
