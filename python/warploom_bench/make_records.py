@@ -34,12 +34,14 @@ from warploom.target.gpus import GPUS
 from warploom.target.tvm_target import default_target, gpu_of
 from warploom_bench.hit_rate import rates
 from warploom_bench.model_gemms import ModelGemm, by_importance
-from warploom_bench.model_kernels import Built, Timed, build, time_kernels
+from warploom_bench.model_kernels import Built, Timed, begin, build, time_kernels
 from warploom_bench.run import import_torch
 from warploom_bench.winner import judge
 
 #: Seconds for the configs of a GEMM to be compiled, and to be measured.
 _BUILD_TIMEOUT, _MEASURE_TIMEOUT = 120.0, 60.0
+#: Seconds for PyTorch to be imported, on a machine that has not read its files before.
+_BEGIN_TIMEOUT = 300.0
 #: Seconds between two words about the progress.
 _SAY_SECONDS = 15.0
 
@@ -204,6 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     builders = Pool([{"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}] * workers)
     runner = Pool([{"CUDA_VISIBLE_DEVICES": _visible(options.device)}], lose_failed=True)
     progress = Progress()
+    runner.submit(begin, timeout=_BEGIN_TIMEOUT)  # while the first kernels are compiled
     try:
         for entry in run(
             gemms,

@@ -194,6 +194,11 @@ def input_sets(gemm: ModelGemm) -> int:
     return max(2, math.ceil(ops.ROTATING_BYTES / (weights + gemm.m * gemm.k * 2)))
 
 
+def begin() -> None:
+    """In a worker with the GPU: import PyTorch and begin CUDA, which takes many seconds."""
+    import_torch().zeros(1, device="cuda")
+
+
 def time_kernels(gemm: ModelGemm, paths: Sequence[str], rounds: int) -> list[Timed]:
     """In a worker with the GPU: check kernels of a GEMM, and time the right ones, interleaved.
 
@@ -208,8 +213,9 @@ def time_kernels(gemm: ModelGemm, paths: Sequence[str], rounds: int) -> list[Tim
     import tvm_ffi
 
     torch = import_torch()
-    load_runtime(Path(paths[0]).parent)
     torch.backends.cuda.matmul.allow_tf32 = False
+    load_runtime(Path(paths[0]).parent)
+    torch.cuda.empty_cache()  # kernels allocate workspaces beside PyTorch
     timer = _Timer(torch)
     with torch.no_grad():
         sets = [operands(torch, gemm, seed) for seed in range(input_sets(gemm))]
@@ -232,7 +238,6 @@ def time_kernels(gemm: ModelGemm, paths: Sequence[str], rounds: int) -> list[Tim
             idle = _IDLE_SECONDS if executions > 1 else _LONG_IDLE_SECONDS
             sampling = Sampling("burst", count, idle, launches=1, warm_launches=1)
             times = measure(right, timer, sampling, len(sets), executions)
-    torch.cuda.empty_cache()
     return [
         Timed((), text) if text else Timed(tuple(s * 1e6 for s in times[str(i)].samples))
         for i, text in enumerate(wrong)

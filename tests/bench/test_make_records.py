@@ -166,7 +166,9 @@ class _Pool:
     def __init__(self, environments, lose_failed=False):
         assert environments
 
-    def submit(self, function, gemm, *rest, timeout):
+    def submit(self, function, gemm=None, *rest, timeout):
+        if function is model_kernels.begin:
+            return _done()
         if function is model_kernels.build:
             return self.machine.build(gemm)
         assert function is model_kernels.time_kernels
