@@ -48,9 +48,7 @@ class Resident:
     def statements(self) -> list[Stmt]:
         """What the host does before the launch."""
         sms = Var("multiprocessors", "int32")
-        spread = max(1, self.size // self.per_sm)
-        ctas = self._clusters_of(sms, spread) * (spread * self.per_sm)
-        count = ctas if self.size == 1 else T.truncdiv(ctas, self.size)
+        count = self._clusters_of(sms, self.size) * self.per_sm
         return [tirx.Bind(sms, multiprocessors()), tirx.Bind(self.clusters, count)]
 
     def _clusters_of(self, sms: Any, size: int) -> Any:
