@@ -86,7 +86,9 @@ COMMANDS = (
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
     Command(("inspect", "choices"), "warploom.decide.inspect", "what can be chosen for a kernel"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
-    Command(("inspect", "relax"), "warploom.relax.inspect", "which functions of a model are taken"),
+    Command(
+        ("inspect", "relax"), "warploom.relax.inspect_command", "where the time of a model goes"
+    ),
 )
 
 

@@ -17,8 +17,8 @@ from warploom.decide.ranking import ranked
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import trace_of
 from warploom.meta_schedule.workloads import matmul as workload_of
-from warploom.relax import inspect as inspecting
 from warploom.relax.inspect import FunctionReport, inspect, share_on_tensor_cores
+from warploom.relax.inspect_command import _load
 
 
 def _module(make: Any, *shapes: tuple[Any, ...], dtype: str = "float16") -> tvm.IRModule:
@@ -106,10 +106,10 @@ def test_the_command_honours_databases_and_counts(
     model = f"{tmp_path / 'model.py'}:model"
     assert cli.main(["inspect", "relax", model]) == 0
     before = capsys.readouterr().out
-    assert "100.0% of the FLOPs of matmuls and convolutions on tensor cores" in before
-    assert "2 functions: 1 on tensor cores, 1 row by row, 0 left to TVM" in before
+    assert re.search(r"wgmma .*100% of the FLOPs", before)
+    assert "2 functions: 1 on tensor cores, 1 row by row, 0 left to TVM, 0 only reshape" in before
 
-    (matmul,) = (one for one in inspect(inspecting._load(model)) if one.problem)
+    (matmul,) = (one for one in inspect(_load(model)) if one.problem)
     mod = tvm.IRModule({"main": workload_of(256, 512, 512)})
     wanted = ranked(matmul.problem)[5][1]
     assert wanted != matmul.decisions[-1][1]
@@ -120,10 +120,10 @@ def test_the_command_honours_databases_and_counts(
     target = warploom.cuda_target("h200")
     record = TuningRecord(trace_of(mod, wanted), workload, [1e-6], target, None)
     database.commit_tuning_record(record)
-    reports = inspect(inspecting._load(model), lookup=Lookup.in_order([folder]))
+    reports = inspect(_load(model), lookup=Lookup.in_order([folder]))
     (found,) = (one for one in reports if one.problem)
     assert found.decisions == ((None, wanted),)
-    words = ["inspect", "relax", model, "--database", str(folder), "--no-shipped"]
+    words = ["inspect", "relax", model, "--database", str(folder), "--no-shipped", "--configs"]
     assert cli.main(words) == 0 and str(found) in capsys.readouterr().out
     assert cli.main(["inspect", "relax", model, "--database", str(tmp_path)]) != 0
     assert "name the work_dir of a search" in capsys.readouterr().err
@@ -145,6 +145,16 @@ def test_weights_of_any_number_of_outputs_are_multiplied_by_tensor_cores(
     reports = inspect(_module(linear, (24, 64), (columns, 64), dtype=dtype))
     (taken,) = (one for one in reports if one.problem)
     assert taken.problem.n == columns and (columns % 8 == 0 or taken.problem.layout == "NT")
+
+
+def test_functions_that_only_reshape_launch_nothing() -> None:
+    def make(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        return relax.op.reshape(relax.op.matmul(x, w), (8, 3, 32))
+
+    reports = inspect(_module(make, (24, 64), (64, 32)))
+    assert [one.reshapes for one in reports] == [not one.on_tensor_cores for one in reports]
+    for one in reports:
+        assert "left to TVM" not in str(one)
 
 
 def test_a_weight_that_stays_too_narrow_is_left_as_it_is() -> None:

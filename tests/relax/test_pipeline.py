@@ -243,7 +243,7 @@ class _Transposed(nn.Module):
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "model.json"
     file.write_text(tvm.ir.save_json(_model(5)), encoding="utf-8")
-    assert cli.main(["inspect", "relax", str(file)]) == 0
+    assert cli.main(["inspect", "relax", str(file), "--configs"]) == 0
     assert "5 x 128 x 64 NT" in capsys.readouterr().out
     script = tmp_path / "model.py"
     script.write_text("model = 1\n", encoding="utf-8")

@@ -78,20 +78,25 @@ class _Llama(nn.Module):
         )  # fmt: skip
 
 
-def small_llama(target: Target) -> tuple[tvm.IRModule, dict[str, tuple[int, ...]]]:
-    """Return the model before any pass, and the shapes of its parameters in their order."""
+def small_llama(
+    target: Target, tokens: int | str = "n", sequences: int | str = "b"
+) -> tuple[tvm.IRModule, dict[str, tuple[int, ...]]]:
+    """Return the model before any pass, and the shapes of its parameters in their order.
+
+    ``prefill`` has so many tokens, and ``batch_decode`` so many sequences; names are symbolic.
+    """
     model = _Llama(target)
     model.to("float16")
     packed = {"param_mode": "packed", "effect_mode": "none"}
     cache = nn.spec.Object(object_type=kv_cache.PagedKVCache)
     mod, parameters = model.export_tvm(
         {
-            "embed": {"ids": nn.spec.Tensor(["n"], "int32"), "$": packed},
+            "embed": {"ids": nn.spec.Tensor([tokens], "int32"), "$": packed},
             "prefill": {
-                "x": nn.spec.Tensor([1, "n", HIDDEN], "float16"), "cache": cache, "$": packed
+                "x": nn.spec.Tensor([1, tokens, HIDDEN], "float16"), "cache": cache, "$": packed
             },
             "batch_decode": {
-                "x": nn.spec.Tensor(["b", 1, HIDDEN], "float16"), "cache": cache, "$": packed
+                "x": nn.spec.Tensor([sequences, 1, HIDDEN], "float16"), "cache": cache, "$": packed
             },
             "create_cache": {
                 **dict.fromkeys(("batch", "total", "chunk", "page", "window"), int),

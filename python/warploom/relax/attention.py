@@ -31,6 +31,8 @@ from warploom.tile import ir
 DTYPES = frozenset({"float16", "bfloat16"})
 #: Attribute of the tile program of an attention: its computation, in words.
 ATTENTION = "warploom.attention"
+#: Attributes of it: which dimension of operands counts tokens, and the causal mask, or nothing.
+TOKENS_AXIS, MASK = "warploom.attention_tokens_axis", "warploom.attention_mask"
 #: Types of a bias.
 _BIAS_DTYPES = frozenset({*DTYPES, "float32"})
 #: The operators that compute an attention; the tile program takes the first two.
@@ -115,6 +117,8 @@ class _Caller(relax.PyExprMutator):
         program = one.make(**given).with_attr(
             ATTENTION, _in_words(call, config or choose(one.problem))
         )
+        program = program.with_attr(TOKENS_AXIS, 2 if heads_first else 1)
+        program = program.with_attr(MASK, str(call.attrs.causal_mask or ""))
         if _has_legalisation(call):
             program = with_original(program, _of_tvm(call, operands, heads_first))
         function = self.builder_.add_func(program, "attention")

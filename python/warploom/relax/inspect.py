@@ -1,4 +1,4 @@
-"""``warploom inspect relax FILE``: which functions of a model get kernels of ours, and why.
+"""Which functions of a model get kernels of ours, and why.
 
 The functions are those that Relax's legalisation and fusion make; nothing is compiled.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import tvm
+from tvm import relax
+from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from warploom.command_line import Parser, load_object
 from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_by_rows
-from warploom.errors import Decline, IllegalCombination, WarploomError
+from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
-from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import ATTENTION, declined_attention, operands_of
 from warploom.relax.insertion import inserted
 from warploom.relax.kv_cache import left_to_tvm
-from warploom.relax.lower_rows import rows_of
+from warploom.relax.lower_rows import MOVES_NOTHING, rows_of
 from warploom.relax.operations import calls, operations
 from warploom.relax.passes import SCHEDULE_MATMULS
 from warploom.relax.pipeline import stock_passes
@@ -56,6 +55,8 @@ class FunctionReport:
         Whether that program multiplies on tensor cores.
     reason : str
         Why it is left to TVM; empty if it is one of these.
+    reshapes : bool
+        Whether it only reshapes: Relax then moves nothing, and no kernel is launched.
     operations : int
         Multiplications and additions in its matmuls and convolutions, in all calls of a model; 0
         for attention and other programs of the package, and 1 for sizes that the launch knows.
@@ -69,6 +70,7 @@ class FunctionReport:
     program: str = ""
     multiplies: bool = False
     reason: str = ""
+    reshapes: bool = False
     operations: int = 0
 
     @property
@@ -81,6 +83,8 @@ class FunctionReport:
             return f"{self.name}: row by row: {self.rows}"
         if self.attention or self.program:
             return f"{self.name}: {self.attention or self.program}"
+        if self.reshapes:
+            return f"{self.name}: {self.reason}"
         if self.problem is None:
             return f"{self.name}: left to TVM: {self.reason}"
         lines = [f"{self.name}: {self.problem}"]
@@ -111,10 +115,35 @@ def inspect(
     lookup : Lookup, optional
         Measured configs, which go before those of the analytic model; by default the package's.
     """
-    target = cuda_target("h200")
+    return inspected(mod, tf32, lookup, cuda_target("h200")).reports
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A model, and what becomes of its functions.
+
+    Attributes
+    ----------
+    original, mod : IRModule
+        The model before any pass, and with its functions fused, before they are scheduled.
+    target : Target
+    reports : list of FunctionReport
+        As :func:`inspect` returns them.
+    """
+
+    original: tvm.IRModule
+    mod: tvm.IRModule
+    target: Target
+    reports: list[FunctionReport]
+
+
+def inspected(
+    mod: tvm.IRModule, tf32: bool, lookup: Lookup | None, target: Target
+) -> Inspected:
+    """As :func:`inspect`, with the module that the reports are about."""
     lookup = Lookup.shipped() if lookup is None else lookup
     declined = declined_attention(mod)
-    left = left_to_tvm(mod, target)
+    left, original = left_to_tvm(mod, target), mod
     with target:
         schedules = "ApplyDefaultSchedule", SCHEDULE_MATMULS, "warploom.LowerRows"
         passes = [
@@ -123,22 +152,23 @@ def inspect(
             if step.info.name not in schedules
         ]
         mod = tvm.transform.Sequential(passes)(mod)
-    functions = {
-        gv.name_hint: function
-        for gv, function in mod.functions.items()
-        if isinstance(function, PrimFunc)
-    }
+        functions = {
+            gv.name_hint: function
+            for gv, function in mod.functions.items()
+            if isinstance(function, PrimFunc)
+        }
+        reports = [
+            FunctionReport(name, reason=left[name])
+            if name in left
+            else _report(name, functions[name], lookup, declined)
+            for name in sorted(functions)
+        ]
     counts = calls(mod)
     reports = [
-        FunctionReport(name, reason=left[name])
-        if name in left
-        else _report(name, functions[name], lookup, declined)
-        for name in sorted(functions)
-    ]
-    return [
         replace(one, operations=counts.get(one.name, 1) * operations(functions[one.name]))
         for one in reports
     ]
+    return Inspected(original, mod, target, reports)
 
 
 def share_on_tensor_cores(reports: Sequence[FunctionReport]) -> float | None:
@@ -164,6 +194,8 @@ def _report(
             return FunctionReport(name, program=words, multiplies=multiplies)
         kind = "a tile program" if is_tile_program(func) else "written in TIRx"
         return FunctionReport(name, reason=f"it is {kind} of the model, and compiled as it is.")
+    if relax.analysis.has_reshape_pattern(func):
+        return FunctionReport(name, reason=MOVES_NOTHING, reshapes=True)
     reason = declined.get(operands_of(func.params[:-1]))
     if reason is not None:
         return FunctionReport(name, reason=reason)
@@ -185,70 +217,3 @@ def _rows_report(name: str, func: PrimFunc, reason: str) -> FunctionReport:
         return FunctionReport(name, rows=plan_of(rows))
     except (Decline, IllegalCombination) as other:
         return FunctionReport(name, reason=f"{reason} As rows: {other}")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print a report on each function of a model.
-
-    Returns
-    -------
-    int
-        0, or 1 if no function becomes a tensor-core kernel.
-    """
-    parser = Parser(
-        prog="warploom inspect relax", description="Which functions of a Relax model are taken."
-    )
-    parser.add_argument(
-        "model",
-        help="FILE.json that tvm.ir.save_json wrote, or FILE.py:NAME, where NAME is an IRModule or "
-        "a function that returns one",
-    )
-    parser.add_argument("--tf32", action="store_true", help="float32 GEMMs as tf32")
-    parser.add_argument(
-        "--database", action="append", default=[], metavar="FOLDER",
-        help="your tuning records, which go before those of the package; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--no-shipped", action="store_true", help="no records of the package")
-    parser.add_argument(
-        "--estimates", action="store_true", help="also estimates of --database, never compared"
-    )
-    options = parser.parse_args(arguments)
-    for folder in options.database:
-        if not Path(folder, RECORDS).is_file():
-            raise WarploomError(
-                f"{folder} has no {RECORDS}; name the work_dir of a search, such as that of "
-                "tune_tir."
-            )
-    lookup = Lookup.in_order(options.database, not options.no_shipped, options.estimates)
-    reports = inspect(_load(options.model), options.tf32, lookup)
-    for report in reports:
-        print(report)
-    taken = sum(report.on_tensor_cores for report in reports)
-    rows = sum(report.rows is not None for report in reports)
-    rows += sum(bool(report.program) and not report.multiplies for report in reports)
-    print(
-        f"{len(reports)} functions: {taken} on tensor cores, {rows} row by row, "
-        f"{len(reports) - taken - rows} left to TVM"
-    )
-    share = share_on_tensor_cores(reports)
-    if share is not None:
-        print(f"{share:.1%} of the FLOPs of matmuls and convolutions on tensor cores")
-    return int(not taken)
-
-
-def _load(place: str) -> tvm.IRModule:
-    if ":" in place or place.endswith(".py"):
-        return load_object(place, (tvm.IRModule,))[0]
-    file = Path(place)
-    if not file.is_file():
-        raise WarploomError(f"There is no file {place}; pass FILE.json or FILE.py:NAME.")
-    try:
-        module = tvm.ir.load_json(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, ValueError, RuntimeError) as error:
-        raise WarploomError(
-            f"{place} is no JSON of a module, as tvm.ir.save_json writes it; pass such a file, or "
-            "FILE.py:NAME."
-        ) from error
-    if not isinstance(module, tvm.IRModule):
-        raise WarploomError(f"{place} holds {type(module).__name__}; it must be an IRModule.")
-    return module

@@ -111,7 +111,7 @@ class CacheKernelUse:
         """
         if len(self.places) > 1 or self.elsewhere:
             raise Decline("the model uses it in other places, too; give each place its own.")
-        row = _row_of(func, kernels_at(*next(iter(self.places))))
+        row = self.row(func)
         if row.ours is None:
             raise Decline(row.stays)
         if row.rotates and not all(map(_rotates_before, self.rope_modes)):
@@ -119,11 +119,31 @@ class CacheKernelUse:
                 "it rotates queries and keys itself (RopeMode.INLINE, or a mode that is known at "
                 "run time only); make the cache with RopeMode.NORMAL."
             )
-        facts = Facts.of(self.sizes[0], row.signature.match(func))
+        facts = self.facts(row, func)
         if not _same(func, _stock(row, facts, target)):
             raise Decline("it differs from TVM's kernel for the same sizes.")
         program = with_original(row.ours(facts), func)
         return with_words(program, row.words.format_map(facts), row.attends)
+
+    def row(self, func: PrimFunc) -> CacheKernel:
+        """Which kernel of the cache it is.
+
+        Raises
+        ------
+        Decline
+            If it has other parameters than any kernel of its place.
+        """
+        return _row_of(func, kernels_at(*next(iter(self.places))))
+
+    def facts(self, row: CacheKernel, func: PrimFunc) -> Facts:
+        """The sizes of a kernel, from its parameters and from the call that makes the cache.
+
+        Raises
+        ------
+        Decline
+            As :meth:`row`.
+        """
+        return Facts.of(self.sizes[0], row.signature.match(func))
 
 
 def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
@@ -151,6 +171,19 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
     for variable, use in uses.items():
         use.elsewhere = collector.seen[variable] > inside[variable]
     return sorted(uses.values(), key=lambda use: use.variable.name_hint)
+
+
+def cache_slots(mod: IRModule) -> dict[int, list[str]]:
+    """The functions that each argument of the first call names that makes a cache."""
+    collector = _Collector()
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            collector.visit_expr(func)
+    slots: dict[int, list[str]] = {}
+    for call in collector.calls[:1]:
+        for slot, _, _, variable in _slots(call, collector.bound):
+            slots.setdefault(slot, []).append(variable.name_hint)
+    return slots
 
 
 @relax.expr_functor.visitor

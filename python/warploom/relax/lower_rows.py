@@ -14,6 +14,9 @@ from warploom.fallback import attempted, with_original
 from warploom.rows.generate import row_kernel
 from warploom.rows.problem import RowFunction, read_rows
 
+#: Why a function that only reshapes gets no kernel.
+MOVES_NOTHING = "it only reshapes, for which Relax moves nothing."
+
 
 def LowerRows() -> tvm.transform.Pass:
     """A pass that replaces functions of rows by their kernels; others it leaves as they are.
@@ -48,7 +51,7 @@ def rows_of(func: PrimFunc) -> RowFunction:
         If it computes something else, or only reshapes.
     """
     if relax.analysis.has_reshape_pattern(func):
-        raise Decline("it only reshapes, for which Relax moves nothing.")
+        raise Decline(MOVES_NOTHING)
     return read_rows(func)
 
 

@@ -151,7 +151,7 @@ def steps_of_chunk(
     Returns
     -------
     int or Expr
-    XX
+
     Examples
     --------
     One sequence of 32 steps and 8 heads on 264 CTAs, and 256 sequences of 8 steps:
@@ -173,6 +173,27 @@ def steps_of_chunk(
         best = bind(_select(better, chunk, best))
         least = bind(_select(better, time, least))
     return best
+
+
+def decode_time(
+    problem: PagedDecodeProblem, config: Config, machine: Machine, sequences: int, context: int
+) -> float:
+    """Microseconds of a launch for so many sequences of ``context`` keys each.
+
+    Examples
+    --------
+    >>> from warploom.decide.machine import H200
+    >>> problem = PagedDecodeProblem(32, 8, 128)
+    >>> config = choose_paged_decode(problem, H200)
+    >>> short, long = (decode_time(problem, config, H200, 16, keys) for keys in (1024, 8192))
+    >>> short < long
+    True
+    """
+    costs = chunk_costs(problem, config, machine)
+    average = max(1, -(-context // config.tile_n))
+    tiles = max(1, sequences) * problem.kv_heads * problem.row_blocks
+    chunk = min(average, steps_of_chunk(costs, average, tiles))
+    return machine.launch + _time(costs, chunk, average, tiles) / 1e3
 
 
 def _time(costs: ChunkCosts, chunk: Any, average: Any, tiles: Any) -> Any:
