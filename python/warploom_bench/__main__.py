@@ -19,8 +19,8 @@ COMMANDS = {
     "hit-rate": "warploom_bench.hit_rate",
     **BENCHMARKS,
 }
-#: Commands that measure nothing, which the emulator does not keep from running.
-_COUNTING = frozenset({"hit-rate"})
+#: Commands that the emulator does not keep from running: they measure nothing, or refuse themselves.
+_ON_EMULATOR = frozenset({"hit-rate", "model"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
     def run() -> int:
-        measures = arguments[0] not in _COUNTING
-        if measures and importlib.util.find_spec("tvm") and emulator.is_enabled():
+        emulated = importlib.util.find_spec("tvm") and emulator.is_enabled()
+        if emulated and arguments[0] not in _ON_EMULATOR:
             raise WarploomError(
                 "tvm.cuda(0) is an emulated device, whose times mean nothing; unset "
                 "WARPLOOM_EMULATOR to measure a GPU."

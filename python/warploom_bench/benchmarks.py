@@ -20,7 +20,8 @@ BENCHMARKS = {
     "exhaustive": "warploom_bench.exhaustive",
     "judge": "warploom_bench.judge",
     "tuning": "warploom_bench.tuning",
-    "model": "warploom_bench.model_error",
+    "model": "warploom_bench.models.command",
+    "model-error": "warploom_bench.model_error",
     "soak": "warploom_bench.soak",
     "profile": "warploom_bench.timeline",
 }

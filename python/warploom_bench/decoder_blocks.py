@@ -20,7 +20,7 @@ Block = Callable[[Any, Mapping[str, Any]], Any]
 
 
 @contextmanager
-def _switched(value: str | None):
+def switched(value: str | None):
     """Our part of Relax's default pipeline on, or off with ``"0"``."""
     from warploom.relax.pipeline import SWITCH
 
@@ -45,7 +45,7 @@ def relax_executable(config: DecoderConfig, switch: str | None, arch: str = "") 
     target, _ = default_target()
     if arch:
         target = Target({**dict(target.export()), "arch": arch})
-    with _switched(switch):
+    with switched(switch):
         return relax.build(decoder_module(config)[0], target)
 
 

@@ -1,4 +1,4 @@
-"""``warploom bench model``: the analytic model against results of the exhaustive benchmark.
+"""``warploom bench model-error``: the analytic model against results of the exhaustive benchmark.
 
 Reads lines that :mod:`warploom_bench.exhaustive` has written; without a file those of an H200 that
 the package brings, which the model's constants are fitted to. Needs no GPU.
@@ -71,7 +71,7 @@ def agreements(candidates: Iterable[Candidate]) -> list[Agreement]:
 def main(arguments: Sequence[str]) -> int:
     """Print a table, and draw predicted against measured times."""
     parser = Parser(
-        prog="warploom bench model", description="The analytic model against measured times."
+        prog="warploom bench model-error", description="The analytic model against measured times."
     )
     parser.add_argument(
         "file", nargs="*", type=input_file,

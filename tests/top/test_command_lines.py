@@ -93,7 +93,7 @@ INPUTS = {
     "tune db merge --out x": ("has no database_tuning_record.json; it is no data", "no database"),
     "tune db import --out x": ("No such file", "."),
     "tune db ship --out x": ("has no measurements; give the folder", "has no measurements"),
-    "bench model": ("there is no file", "."),
+    "bench model-error": ("there is no file", "."),
     "bench goals --goals": ("there is no file", "."),
     "bench headline --run": ("there is no file", "is no collected run"),
     "bench gemm --baseline": ("there is no file", None),

@@ -1,0 +1,119 @@
+"""A language model and its cache on a device: what a server holds for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from warploom_bench.models.language import PAGE
+
+_STATE = ("add_sequence", "remove_sequence", "begin_forward", "end_forward")
+
+
+class PagedCache:
+    """TVM's paged KV cache.
+
+    Parameters
+    ----------
+    machine : VirtualMachine
+        Whose function ``create_cache`` makes it.
+    device : tvm.runtime.Device
+    """
+
+    def __init__(self, machine: Any, device: Any) -> None:
+        self._create, self._device = machine["create_cache"], device
+        self._calls = {
+            name: tvm.get_global_func(f"vm.builtin.kv_state_{name}") for name in _STATE
+        }
+        self._attend = tvm.get_global_func(
+            "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
+        )
+        self.state: Any = None
+
+    def open(self, sequences: int, tokens: int, chunk: int) -> None:
+        """An empty cache, in the place of the one before.
+
+        Parameters
+        ----------
+        sequences : int
+            At most, at a time.
+        tokens : int
+            Of each sequence at most.
+        chunk : int
+            Tokens of a prefill at most.
+        """
+        pages = -(-tokens // PAGE) + 1
+        self.close()
+        sizes = (sequences, sequences * pages * PAGE, max(chunk, sequences), PAGE, 0)
+        self.state = self._create(*(tvm.runtime.ShapeTuple([size]) for size in sizes))
+
+    def close(self) -> None:
+        """Give its memory back, when the device is done with it."""
+        self._device.sync()
+        self.state = None
+
+    def add(self, sequence: int) -> None:
+        """Begin a sequence."""
+        self._calls["add_sequence"](self.state, sequence)
+
+    def forget(self, sequence: int) -> None:
+        """End a sequence; its pages are free."""
+        self._calls["remove_sequence"](self.state, sequence)
+
+    def begin(self, sequences: Sequence[int], tokens: int) -> None:
+        """Begin a forward pass of so many new tokens of each sequence."""
+        shape = tvm.runtime.ShapeTuple
+        lengths = shape([tokens] * len(sequences))
+        self._calls["begin_forward"](self.state, shape(sequences), lengths)
+
+    def attend(self, layer: int, scale: float, qkv: Any, out: Any) -> None:
+        """Append keys and values ``qkv[n, heads, d]`` of a layer, and attend all into ``out``."""
+        self._attend(self.state, layer, scale, qkv, out)
+
+    def end(self) -> None:
+        """End the forward pass."""
+        self._calls["end_forward"](self.state)
+
+
+class Session:
+    """Prefill and decode through a paged KV cache.
+
+    Parameters
+    ----------
+    executable : Executable or Module
+        What ``relax.build`` made of :func:`language.language_module`, or its library loaded again.
+    parameters : Mapping of str to tvm.runtime.Tensor
+        In the order of the model. The session holds them.
+    device : tvm.runtime.Device
+    held : object, optional
+        What the memory of the parameters belongs to, if not to them.
+    """
+
+    def __init__(
+        self, executable: Any, parameters: Mapping[str, Any], device: Any, held: Any = None
+    ) -> None:
+        self._executable, self._held = executable, held
+        self._machine = relax.VirtualMachine(executable, device)
+        # An array of TVM's, so that a call does not convert hundreds of tensors.
+        self._parameters = tvm_ffi.convert(list(parameters.values()))
+        self._prefill, self._decode = (self._machine[name] for name in ("prefill", "decode"))
+        self.cache = PagedCache(self._machine, device)
+
+    def prefill(self, sequence: int, ids: Any) -> Any:
+        """Logits ``[1, 1, vocabulary]`` behind the tokens ``[1, n]`` of a new sequence."""
+        self.cache.add(sequence)
+        return self._forward(self._prefill, (sequence,), ids.shape[1], ids)
+
+    def decode(self, sequences: Sequence[int], ids: Any) -> Any:
+        """Logits ``[b, 1, vocabulary]`` behind a token ``[b, 1]`` of each sequence."""
+        return self._forward(self._decode, sequences, 1, ids)
+
+    def _forward(self, function: Any, sequences: Sequence[int], tokens: int, ids: Any) -> Any:
+        self.cache.begin(sequences, tokens)
+        logits = function(ids, self.cache.state, self._parameters)[0]
+        self.cache.end()
+        return logits
