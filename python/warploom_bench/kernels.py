@@ -32,7 +32,7 @@ RUNTIME = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
 #: Folders of warploom on which no kernel depends.
 _NO_PART = ("emulator", "profile", "tutorials")
 #: Seconds after which the compilation of one kernel is given up; models take longest.
-_TIMEOUT = 600.0
+_TIMEOUT = 3600.0
 #: Seconds between two words about a long compilation.
 _SAY_SECONDS = 20.0
 

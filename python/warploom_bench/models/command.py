@@ -3,7 +3,8 @@
 Language models are written with TVM's paged KV cache, as MLC-LLM writes them; the other models are
 PyTorch modules that come through ``torch.export``. Weights are random. Every row runs in a process
 of its own: a row that crashes or hangs costs only itself, and what it has measured before is kept.
-Exit status: 0 if every row is right, 1 if a result is wrong or a row failed, 3 if nothing could run.
+Exit status: 0 if all rows are right, 1 if a result is wrong or a row failed, 3 if nothing could
+run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from warploom import emulator
 from warploom.command_line import Parser, duration, output_folder, positive
 from warploom.errors import WarploomError
-from warploom.target.gpus import GPUS
+from warploom.target.gpus import GPUS, Gpu
 from warploom_bench.environment import environment
 from warploom_bench.kernels import Kernel, Kernels
 from warploom_bench.models import results
@@ -67,12 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
-    parser = Parser(
-        prog="warploom bench model", description=__doc__, parents=[kernel_options()]
-    )
+    parser = Parser(prog="warploom bench model", description=__doc__, parents=[kernel_options()])
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    options.gpu = options.gpu or _gpu_here()
+    options.gpu = options.gpu or _gpu_here().name
     rows = _chosen(options)
     kernels = Kernels(options.kernels, options.workers)
     options.kernels = kernels.folder
@@ -81,6 +80,10 @@ def main(arguments: Sequence[str]) -> int:
     if emulator.is_enabled() and not (options.tiny or options.compile_only):
         raise WarploomError("Times of the emulator mean nothing; add --tiny, or use a GPU.")
     failed = kernels.compile(_wanted(rows, options))
+    if options.compile_only and options.name not in LANGUAGE:
+        raise WarploomError(
+            f"{options.name} is compiled where it is measured: its weights are constants."
+        )
     if options.compile_only:
         kernels.add_runtime()
         return EXIT_WRONG if failed else EXIT_RIGHT
@@ -92,11 +95,11 @@ def main(arguments: Sequence[str]) -> int:
     return _report(_in_processes(rows, arguments, options), arguments, options)
 
 
-def _gpu_here() -> str:
+def _gpu_here() -> Gpu:
     from warploom.target import default_target
     from warploom.target.tvm_target import gpu_of
 
-    return gpu_of(default_target()[0]).name
+    return gpu_of(default_target()[0])
 
 
 def _chosen(options: argparse.Namespace) -> list[Row]:
@@ -118,11 +121,8 @@ def _sizes(options: argparse.Namespace) -> LanguageSizes:
 
 
 def _wanted(rows: Iterable[Row], options: argparse.Namespace) -> Iterator[Kernel]:
-    """The kernels of all rows. Other models than language models need PyTorch to be described."""
+    """The kernels of all rows, of language models."""
     if options.name not in LANGUAGE:
-        from warploom_bench.models.exported import exported_kernels
-
-        yield from exported_kernels(options.name, rows, options)
         return
     from warploom_bench.models.language_kernels import language_kernel
     from warploom_bench.models.measure_attention import alone
@@ -146,7 +146,7 @@ def _tiny(options: argparse.Namespace, kernels: Kernels) -> Iterator[Result]:
         return language_results(options.name, options.weights, options.gpu, kernels)
     from warploom_bench.models.tiny import exported_results
 
-    return exported_results(options.name, options.gpu, kernels)
+    return exported_results(options.name, options.gpu)
 
 
 def _run_row(row: Row, options: argparse.Namespace, kernels: Kernels) -> int:
@@ -157,11 +157,11 @@ def _run_row(row: Row, options: argparse.Namespace, kernels: Kernels) -> int:
 
     torch = import_torch()
     result = Result(options.name, str(row))
-    result.bandwidth, result.peak = copy_speed(torch), float16_peak(GPUS[_gpu_here()])
+    result.bandwidth, result.peak = copy_speed(torch), float16_peak(_gpu_here())
     if options.name not in LANGUAGE:
         from warploom_bench.models.measure_exported import ExportedBench
 
-        bench = ExportedBench(torch, options.name, kernels, options.gpu, options.stock)
+        bench = ExportedBench(options.name, options.gpu, options.stock)
     elif row.kind == ATTENTION:
         from warploom_bench.models.measure_attention import AttentionBench
 
@@ -221,9 +221,7 @@ def watched(
     return result
 
 
-def _report(
-    found: Iterable[Result], arguments: Sequence[str], options: argparse.Namespace
-) -> int:
+def _report(found: Iterable[Result], arguments: Sequence[str], options: argparse.Namespace) -> int:
     """Print and write after each row."""
     facts, done = environment(["model", *arguments]), []
     for result in found:

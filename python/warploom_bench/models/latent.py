@@ -45,9 +45,7 @@ class LatentAttention(nn.Module):
             absorbed = op.matmul(_heads_first(plain), self.expand_keys)
             q = op.concat([_heads_first(absorbed, batch), turned], -1)
             found, _ = cache.cross_attention(layer, q, one.latent, scale)
-            found = op.matmul(
-                _heads_first(found), op.permute_dims(self.expand_values, [0, 2, 1])
-            )
+            found = op.matmul(_heads_first(found), op.permute_dims(self.expand_values, [0, 2, 1]))
             found = _heads_first(found, batch)
         else:
             wide = (one.heads * one.head_dim, one.latent)

@@ -121,7 +121,7 @@ class AttentionBench:
     def _reference(self, prompt: Any, newest: Any) -> Any:
         """The first sequence's attention in float32, by PyTorch's rotation and softmax."""
         torch, one = self.torch, alone(self.sizes)
-        model = TorchLanguage(torch, one, {}, torch.float32, rivals.attention_by(torch, "math"))
+        model = TorchLanguage(torch, one, {}, torch.float32, rivals.exact_attention(torch))
         every = torch.cat([prompt, newest]).transpose(0, 1)[None]
         cos, sin = model.rotations(torch.arange(every.shape[2], device="cuda"))
         q, k, v = every.split([one.heads, one.kv_heads, one.kv_heads], 1)
@@ -132,7 +132,7 @@ class AttentionBench:
     def _rival(self, row: Row, one: LanguageSizes, result: Result) -> Any:
         """As many attentions of PyTorch, over caches in one piece."""
         torch = self.torch
-        model = TorchLanguage(torch, one, {}, torch.float16, rivals.attention_by(torch, "math"))
+        model = TorchLanguage(torch, one, {}, torch.float16, rivals.exact_attention(torch))
         caches = model.caches(row.batch, row.tokens + 1)
         backend = model.use_fastest_attention(caches, row.tokens + 1, True)
         q = caches[0][0].new_empty(row.batch, one.heads, 1, one.head_dim).normal_()

@@ -148,30 +148,26 @@ class LanguageBench:
         sequences, own = tuple(range(row.batch)), viewed(self.torch, last)
         return lambda: session.decode(sequences, own)
 
-    def _model(self, dtype: Any, backend: str) -> TorchLanguage:
-        attend = rivals.attention_by(self.torch, backend)
+    def _model(self, dtype: Any) -> TorchLanguage:
+        attend = rivals.exact_attention(self.torch)
         return TorchLanguage(self.torch, self.sizes, self._weights, dtype, attend)
 
     def _reference(self, ids: Any) -> Any:
         """Logits in float32, one sequence after the other."""
         torch, found = self.torch, []
-        model = self._model(torch.float32, "memory-efficient")
-        if self.sizes.latent:
-            model.attention = rivals.attention_by(torch, "math")
+        model = self._model(torch.float32)
         positions = torch.arange(ids.shape[1], device="cuda")
         for one in ids.long():
             found.append(model.step(one[None], None, positions).double())
             torch.cuda.empty_cache()
         return torch.cat(found)
 
-    def _rival(
-        self, row: Row, ids: Any, checked: list[int], result: Result
-    ) -> tuple[Step, Any]:
+    def _rival(self, row: Row, ids: Any, checked: list[int], result: Result) -> tuple[Step, Any]:
         """PyTorch's step as a graph, and the logits that it writes."""
         torch, one = self.torch, self.sizes
         dtype = torch.bfloat16 if one.experts else torch.float16
         decode = row.kind != PREFILL
-        model = self._model(dtype, "math")
+        model = self._model(dtype)
         caches = model.caches(row.batch, ids.shape[1])
         positions = torch.arange(ids.shape[1], device="cuda")
         model.hold()

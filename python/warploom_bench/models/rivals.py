@@ -38,6 +38,22 @@ def attention_by(torch: Any, backend: str) -> Callable[..., Any]:
     return attend
 
 
+def exact_attention(torch: Any) -> Callable[..., Any]:
+    """The same for any dtype, float32 too: heads of keys and values are repeated."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kinds = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+    def attend(q: Any, k: Any, v: Any, causal: bool, scale: float | None = None) -> Any:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        with sdpa_kernel(kinds):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=causal, scale=scale
+            )
+
+    return attend
+
+
 def fastest_attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> str:
     """The backend that takes least time for these operands; those that refuse them are left out.
 
@@ -46,19 +62,20 @@ def fastest_attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> str:
     RuntimeError
         If none takes them.
     """
-    seconds = {}
+    times = {}
     for backend in _BACKENDS:
         attend = attention_by(torch, backend)
         try:
-            seconds[backend] = _seconds(torch, lambda attend=attend: attend(q, k, v, causal))
+            times[backend] = seconds(torch, lambda attend=attend: attend(q, k, v, causal))
         except (RuntimeError, AttributeError):  # not for these sizes, or not in this PyTorch
             torch.cuda.synchronize()
-    if not seconds:
+    if not times:
         raise RuntimeError(f"no attention of PyTorch takes heads of {q.shape[-1]}")
-    return min(seconds, key=seconds.__getitem__)
+    return min(times, key=times.__getitem__)
 
 
-def _seconds(torch: Any, run: Callable[[], Any], launches: int = 10) -> float:
+def seconds(torch: Any, run: Callable[[], Any], launches: int = 10) -> float:
+    """Wall time of one of several calls."""
     for _ in range(2):
         run()
     torch.cuda.synchronize()

@@ -97,9 +97,7 @@ def experts(sizes: LanguageSizes, tokens: int) -> Work:
     return router + Work(each.bytes * sizes.experts * share, products.flops)
 
 
-def language_step(
-    sizes: LanguageSizes, sequences: int, new: int, context: int
-) -> Work:
+def language_step(sizes: LanguageSizes, sequences: int, new: int, context: int) -> Work:
     """One forward pass: logits behind the last new token of each sequence.
 
     Parameters

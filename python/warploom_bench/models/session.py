@@ -26,12 +26,8 @@ class PagedCache:
 
     def __init__(self, machine: Any, device: Any) -> None:
         self._create, self._device = machine["create_cache"], device
-        self._calls = {
-            name: tvm.get_global_func(f"vm.builtin.kv_state_{name}") for name in _STATE
-        }
-        self._attend = tvm.get_global_func(
-            "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
-        )
+        self._calls = {name: tvm.get_global_func(f"vm.builtin.kv_state_{name}") for name in _STATE}
+        self._attend = tvm.get_global_func("vm.builtin.attention_kv_cache_attention_with_fused_qkv")
         self.state: Any = None
 
     def open(self, sequences: int, tokens: int, chunk: int) -> None:

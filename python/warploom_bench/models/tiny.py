@@ -60,3 +60,24 @@ def _compared(
     wanted = np.stack([reference.logits(ids) for ids in known])
     result.ours.error = deviation(found[:, 0].astype(np.float64), wanted).relative
     return result
+
+
+def exported_results(name: str, gpu: str, seed: int = 0) -> Iterator[Result]:
+    """A small model that PyTorch exports, compared with PyTorch in float64."""
+    import torch
+
+    from warploom_bench.models.exported import EXPORTED, built, first, made_with, relax_module
+    from warploom_bench.models.measure_exported import ALLOWED as ALLOWED_OF_EXPORTED
+
+    known = EXPORTED[name]
+    module, inputs = made_with(known.small, seed), known.random(2, small=True)
+    run = built(relax_module(module, inputs), gpu, False)["main"]
+    halves = [x.half() if x.is_floating_point() else x for x in inputs]
+    arrays = [tvm.runtime.tensor(x.numpy(), tvm.cuda(0)) for x in halves]
+    found = first(run(*arrays)).numpy().astype(np.float64)
+    with torch.no_grad():
+        wide = (x.double() if x.is_floating_point() else x for x in halves)
+        wanted = module.double()(*wide).numpy()
+    result = Result(name, "forward-2", allowed=ALLOWED_OF_EXPORTED)
+    result.ours.error = deviation(found, wanted).relative
+    yield result

@@ -32,7 +32,7 @@ class TorchLanguage:
     dtype : torch.dtype
         Of weights and activations; fp8 weights stay as they are.
     attention : callable
-        ``(q, k, v, causal, scale) -> mixed`` of heads ``[b, heads, n, d]``; the scale may be absent.
+        ``(q, k, v, causal, scale) -> mixed`` of heads ``[b, heads, n, d]``.
     device : str
     """
 
@@ -65,8 +65,8 @@ class TorchLanguage:
             parts = [(1, one.latent + one.rotated)]
 
         def normal(heads: int, depth: int) -> Any:
-            made = torch.empty(sequences, heads, tokens, depth, device=self.device, dtype=self.dtype)
-            return made.normal_()
+            shape = (sequences, heads, tokens, depth)
+            return torch.empty(shape, device=self.device, dtype=self.dtype).normal_()
 
         return [tuple(normal(*part) for part in parts) for _ in range(one.layers)]
 
@@ -244,9 +244,7 @@ class TorchLanguage:
         ends = (chosen.flatten()[:, None] == known).sum(0).cumsum(0)
         rows = flat[order // one.choices]
         gate, up = self._multiply_groups(rows, w["mlp.gate_up.weight"], ends).chunk(2, -1)
-        y = self._multiply_groups(
-            torch.nn.functional.silu(gate) * up, w["mlp.down.weight"], ends
-        )
+        y = self._multiply_groups(torch.nn.functional.silu(gate) * up, w["mlp.down.weight"], ends)
         y = torch.empty_like(y).index_copy(0, order, y).view(len(flat), one.choices, -1)
         return (y * weights[..., None]).sum(1).view(x.shape)
 

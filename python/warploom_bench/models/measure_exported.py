@@ -1,0 +1,99 @@
+"""Measures models that PyTorch exports, beside torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from warploom_bench.check import deviation
+from warploom_bench.models import rivals
+from warploom_bench.models.clocks import alternate, profiled
+from warploom_bench.models.exported import EXPORTED, built, first, made_with, relax_module
+from warploom_bench.models.results import Result
+from warploom_bench.models.roofline import Work
+from warploom_bench.models.rows import Row
+from warploom_bench.models.torch_memory import viewed
+
+#: Relative error that is allowed against float32: of float16 inside, and of TVM alone.
+ALLOWED, _ALLOWED_OF_STOCK = 2e-2, 0.2
+_ROUNDS, _STEPS, _PROFILED = 5, 6, 3
+
+
+@dataclass
+class ExportedBench:
+    """A model that PyTorch exports.
+
+    Attributes
+    ----------
+    name : str
+    gpu : str
+        The GPU that it is compiled for.
+    stock : bool
+        Whether TVM alone is measured, too.
+    """
+
+    name: str
+    gpu: str
+    stock: bool = False
+
+    def measure(self, row: Row, result: Result) -> Iterator[None]:
+        """Fill the result; it is worth saving at each ``yield``."""
+        known = EXPORTED[self.name]
+        module, inputs = made_with(known.make, 0), known.random(row.batch)
+        relax = relax_module(module, inputs)
+        module.cuda()
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        placed = [x.cuda() for x in inputs]
+        with FlopCounterMode(display=False) as counter:
+            reference = module(*placed).double()
+        halves = [x.half() if x.is_floating_point() else x for x in placed]
+        moved = sum(x.nbytes for x in (*halves, *module.half().parameters()))
+        result.work = asdict(Work(moved + 2 * reference.numel(), counter.get_total_flops()))
+        result.allowed = ALLOWED
+        machine = built(relax, self.gpu, False)
+        run, own = machine["main"], [viewed(torch, x) for x in halves]
+        result.ours.error = self._error(first(run(*own)), reference)
+        rival, found = self._rival(module, halves, result)
+        rival()
+        result.rival.error = deviation(found.double(), reference).relative
+        yield
+        runners = {"ours": (lambda: run(*own), result.ours), "rival": (rival, result.rival)}
+        alternate(runners, torch.cuda.synchronize, _ROUNDS, _STEPS)
+        yield
+        if self.stock:
+            alone = built(relax, self.gpu, True)["main"]
+            result.stock.error = self._error(first(alone(*own)), reference)
+            if not result.stock.error <= _ALLOWED_OF_STOCK:
+                result.notes.append(f"TVM alone is off by {result.stock.error:.1e}")
+            step = {"stock": (lambda: alone(*own), result.stock)}
+            alternate(step, torch.cuda.synchronize, 1, 3)
+            yield
+        for step, runner in runners.values():
+            runner.read_kernels(profiled(torch, step, _PROFILED))
+            yield
+
+    def _rival(self, module: Any, inputs: list[Any], result: Result) -> tuple[Any, Any]:
+        """PyTorch's step as a graph, and what it writes: images lie NHWC where that is faster."""
+        timed = {}
+        for layout in (torch.contiguous_format, torch.channels_last):
+            if layout == torch.channels_last and all(x.dim() != 4 for x in inputs):
+                continue
+            module = module.to(memory_format=layout)
+            own = [x.contiguous(memory_format=layout) if x.dim() == 4 else x for x in inputs]
+            torch._dynamo.reset()
+            compiled = rivals.compiler(torch)(module)
+            replay, found = rivals.captured(torch, lambda run=compiled, own=own: run(*own))
+            timed[rivals.seconds(torch, replay)] = replay, found, layout
+        replay, found, layout = timed[min(timed)]
+        result.rival_name = (
+            "torch.compile (max-autotune) in a CUDA graph, float16, "
+            f"{str(layout).removeprefix('torch.')}"
+        )
+        return replay, found
+
+    def _error(self, found: Any, reference: Any) -> float:
+        return deviation(torch.from_dlpack(found).double(), reference).relative
