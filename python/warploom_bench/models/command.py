@@ -66,13 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # of a row's process
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; the exit status is explained above."""
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of the command."""
     parser = Parser(prog="warploom bench model", description=__doc__, parents=[kernel_options()])
     add_arguments(parser)
     options = parser.parse_args(arguments)
     options.gpu = options.gpu or _gpu_here().name
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status is explained above."""
+    options = parsed(arguments)
     rows = _chosen(options)
+    if options.compile_only and options.name not in LANGUAGE:
+        raise WarploomError(
+            f"{options.name} is compiled where it is measured: its weights are constants."
+        )
     kernels = Kernels(options.kernels, options.workers)
     options.kernels = kernels.folder
     if options.into:
@@ -80,19 +90,15 @@ def main(arguments: Sequence[str]) -> int:
     if emulator.is_enabled() and not (options.tiny or options.compile_only):
         raise WarploomError("Times of the emulator mean nothing; add --tiny, or use a GPU.")
     failed = kernels.compile(_wanted(rows, options))
-    if options.compile_only and options.name not in LANGUAGE:
-        raise WarploomError(
-            f"{options.name} is compiled where it is measured: its weights are constants."
-        )
     if options.compile_only:
         kernels.add_runtime()
         return EXIT_WRONG if failed else EXIT_RIGHT
     if options.tiny:
-        return _report(_tiny(options, kernels), arguments, options)
+        return report(_tiny(options, kernels), arguments, options)
     from warploom_bench.run import import_torch
 
     import_torch()  # which each row asks for, too, behind a start of its own
-    return _report(_in_processes(rows, arguments, options), arguments, options)
+    return report(_in_processes(rows, arguments, options), arguments, options)
 
 
 def _gpu_here() -> Gpu:
@@ -221,8 +227,8 @@ def watched(
     return result
 
 
-def _report(found: Iterable[Result], arguments: Sequence[str], options: argparse.Namespace) -> int:
-    """Print and write after each row."""
+def report(found: Iterable[Result], arguments: Sequence[str], options: argparse.Namespace) -> int:
+    """Print and write after each row; the exit status."""
     facts, done = environment(["model", *arguments]), []
     for result in found:
         done.append(result)
