@@ -19,7 +19,7 @@ COMMANDS = {
     "hit-rate": "warploom_bench.hit_rate",
     **BENCHMARKS,
 }
-#: Commands that the emulator does not keep from running: they measure nothing, or refuse themselves.
+#: Commands that run on the emulator: they measure nothing, or refuse to measure by themselves.
 _ON_EMULATOR = frozenset({"hit-rate", "model"})
 
 

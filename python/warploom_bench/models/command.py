@@ -10,6 +10,7 @@ run.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,8 @@ from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 _LONGEST = 900.0
 #: Lines of what a process that crashed has said at last: where its threads were.
 _LAST_LINES = 12
+#: PyTorch's profiler is used twice in a process. It may crash where it takes CUPTI down in between.
+_PROFILER = {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,7 +214,7 @@ def watched(
     try:
         process = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=longest,
-            check=False,
+            env={**os.environ, **_PROFILER}, check=False,
         )  # fmt: skip
         said = process.stdout
         end = f"its process ended with status {process.returncode}" if process.returncode else ""
