@@ -202,6 +202,29 @@ def test_the_command_says_what_it_cannot_do(tmp_path, capsys):
         assert reason in capsys.readouterr().err
 
 
+def test_a_process_measures_the_row_that_it_was_started_for(monkeypatch, tmp_path):
+    started, asked = [], ["llama-3-8b", "--gpu", "h100", "--row", "prefill-512"]
+    asked += ["--row", "decode-8x2048", "--layers", "3", "--weights", "int4"]
+
+    def watched(line, model, row, into):
+        options = []
+        monkeypatch.setattr(command, "_run_row", lambda *them: options.append(them) or EXIT_RIGHT)
+        assert line[1:6] == ["-X", "faulthandler", "-m", "warploom_bench", "model"]
+        assert command.main(line[6:]) == EXIT_RIGHT
+        ((own, its, kernels),) = options
+        assert own == row and its.into == into and kernels.folder == tmp_path
+        assert command.sizes_of(its) == dataclasses.replace(
+            LANGUAGE["llama-3-8b"], layers=3, weights="int4"
+        )
+        started.append(str(row))
+        return measured()
+
+    monkeypatch.setattr(command, "watched", watched)
+    options = command.parsed([*asked, "--kernels", str(tmp_path)])
+    found = list(command.in_processes(command.chosen(options), asked, options))
+    assert started == ["prefill-512", "decode-8x2048"] and len(found) == 2
+
+
 def test_a_report_is_written_row_by_row(tmp_path, capsys):
     options = command.parsed(["llama-3-8b", "--gpu", "h100", "--out", str(tmp_path), "--profile"])
     good, bad = measured(), measured(row="decode-8x512", ours=Runner([1.0], [1.0], error=1.0))

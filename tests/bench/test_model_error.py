@@ -48,7 +48,7 @@ def test_the_command(
     file = tmp_path / "lines.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     monkeypatch.setattr(bench.emulator, "is_enabled", lambda: False)
-    assert bench.main(["model", str(file)]) == 0
+    assert bench.main(["model-error", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "64 x 64 x 64" in printed and "geometric mean of the ratios" in printed
 

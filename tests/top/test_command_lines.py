@@ -79,6 +79,8 @@ WORDS = {
     "bench convolution --layer": "'nonsense' is no SIZE,C,K,TAPS,STRIDE",
     "bench compile --dtype": "'nonsense': allowed are .*'float16'",
     "bench soak --minutes": "'nonsense' is no number of at least 0",
+    "bench model": "invalid choice: 'nonsense'",
+    "bench model llama-3-8b --gpu h100 --row": "There is no row 'nonsense'; allowed",
 }
 #: Command that reads a file -> what is said where there is none, and where it is of no such kind.
 INPUTS = {
@@ -108,15 +110,16 @@ OUTPUTS = (
     "tune db merge x --out", "tune db export x --out", "tune db import x --out",
     "tune db ship x --out", "inspect relax x --png", "inspect relax x --svg",
     "bench gemm --out", "bench goals --out", "bench cold --out", "bench headline --out",
-    "bench compile --out",
+    "bench compile --out", "bench model resnet-50 --out",
     "bench launch --out", "bench machine --json",
     "bench exhaustive --out", "bench tuning --out", "bench soak --out",
     "bench ladder --out",
     "bench generated --out",
 )  # fmt: skip
 #: Commands that need a GPU, or PyTorch with one.
-NEED_GPU = ("tune tir 512 512 512", *(
-    f"bench {name}" for name in COMMANDS if name not in ("compile", "model", "headline")
+NEED_GPU = ("tune tir 512 512 512", "bench model llama-3-8b --gpu h100", *(
+    f"bench {name}" for name in COMMANDS
+    if name not in ("compile", "model", "model-error", "headline")
 ))  # fmt: skip
 
 

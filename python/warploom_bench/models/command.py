@@ -81,7 +81,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit status is explained above."""
     options = parsed(arguments)
-    rows = _chosen(options)
+    rows = chosen(options)
     if options.compile_only and options.name not in LANGUAGE:
         raise WarploomError(
             f"{options.name} is compiled where it is measured: its weights are constants."
@@ -89,19 +89,19 @@ def main(arguments: Sequence[str]) -> int:
     kernels = Kernels(options.kernels, options.workers)
     options.kernels = kernels.folder
     if options.into:
-        return _run_row(rows[0], options, kernels)
+        return _run_row(rows[-1], options, kernels)  # the last is the process's own
     if emulator.is_enabled() and not (options.tiny or options.compile_only):
         raise WarploomError("Times of the emulator mean nothing; add --tiny, or use a GPU.")
+    if not (options.tiny or options.compile_only):
+        from warploom_bench.run import import_torch
+
+        import_torch()  # before minutes of compiling; each row asks for it, too
     failed = kernels.compile(_wanted(rows, options))
     if options.compile_only:
         kernels.add_runtime()
         return EXIT_WRONG if failed else EXIT_RIGHT
-    if options.tiny:
-        return report(_tiny(options, kernels), arguments, options)
-    from warploom_bench.run import import_torch
-
-    import_torch()  # which each row asks for, too, behind a start of its own
-    return report(_in_processes(rows, arguments, options), arguments, options)
+    found = _tiny(options, kernels) if options.tiny else in_processes(rows, arguments, options)
+    return report(found, arguments, options)
 
 
 def _gpu_here() -> Gpu:
@@ -111,7 +111,8 @@ def _gpu_here() -> Gpu:
     return gpu_of(default_target()[0])
 
 
-def _chosen(options: argparse.Namespace) -> list[Row]:
+def chosen(options: argparse.Namespace) -> list[Row]:
+    """The rows that are asked for, by name or by kind."""
     every = list(rows_of(options.name))
     known = {str(row): row for row in every}
     for name in options.row:
@@ -124,7 +125,8 @@ def _chosen(options: argparse.Namespace) -> list[Row]:
             (not options.only and row.kind != ATTENTION)]  # fmt: skip
 
 
-def _sizes(options: argparse.Namespace) -> LanguageSizes:
+def sizes_of(options: argparse.Namespace) -> LanguageSizes:
+    """The sizes of a language model, with the layers and weights that are asked for."""
     sizes = LANGUAGE[options.name]
     return replace(sizes, layers=options.layers or sizes.layers, weights=options.weights)
 
@@ -136,7 +138,7 @@ def _wanted(rows: Iterable[Row], options: argparse.Namespace) -> Iterator[Kernel
     from warploom_bench.models.language_kernels import language_kernel
     from warploom_bench.models.measure_attention import alone
 
-    sizes, kinds = _sizes(options), {row.kind for row in rows}
+    sizes, kinds = sizes_of(options), {row.kind for row in rows}
     if options.tiny:
         yield language_kernel(replace(sizes.tiny(), weights=options.weights), options.gpu)
         return
@@ -174,12 +176,12 @@ def _run_row(row: Row, options: argparse.Namespace, kernels: Kernels) -> int:
     elif row.kind == ATTENTION:
         from warploom_bench.models.measure_attention import AttentionBench
 
-        bench = AttentionBench(torch, _sizes(options), kernels, options.gpu)
+        bench = AttentionBench(torch, sizes_of(options), kernels, options.gpu)
     else:
         from warploom_bench.models.measure_language import LanguageBench
 
         bench = LanguageBench(
-            torch, _sizes(options), kernels, options.gpu, options.whole_graph, options.stock
+            torch, sizes_of(options), kernels, options.gpu, options.whole_graph, options.stock
         )
     with torch.no_grad():
         for _ in bench.measure(row, result):
@@ -188,7 +190,7 @@ def _run_row(row: Row, options: argparse.Namespace, kernels: Kernels) -> int:
     return EXIT_RIGHT
 
 
-def _in_processes(
+def in_processes(
     rows: Sequence[Row], arguments: Sequence[str], options: argparse.Namespace
 ) -> Iterator[Result]:
     """Each row in a process, until the time is over."""
