@@ -119,10 +119,8 @@ class LanguageModel(nn.Module):
         )  # fmt: skip
 
 
-def language_module(
-    sizes: LanguageSizes, target: Target, cache_only: bool = False
-) -> tuple[tvm.IRModule, dict[str, tuple[tuple[int, ...], str]]]:
-    """The model before any pass, and shape and dtype of its parameters in their order.
+def language_module(sizes: LanguageSizes, target: Target, cache_only: bool = False) -> tvm.IRModule:
+    """The model before any pass.
 
     With ``cache_only`` it has but the function that creates a cache, and so its kernels.
     """
@@ -139,8 +137,14 @@ def language_module(
             "prefill": {"ids": nn.spec.Tensor([1, "n"], "int32"), "cache": cache, "$": packed},
             "decode": {"ids": nn.spec.Tensor(["b", 1], "int32"), "cache": cache, "$": packed},
         }
-    module, parameters = LanguageModel(sizes, target).export_tvm(functions)
-    shapes = {
-        name: (tuple(int(extent) for extent in one.shape), one.dtype) for name, one in parameters
+    return LanguageModel(sizes, target).export_tvm(functions)[0]
+
+
+def parameter_shapes(
+    sizes: LanguageSizes, target: Target
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of each parameter, in the order in which the functions take them."""
+    return {
+        name: (tuple(int(extent) for extent in one.shape), one.dtype)
+        for name, one in LanguageModel(sizes, target).named_parameters()
     }
-    return module, shapes

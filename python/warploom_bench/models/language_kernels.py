@@ -27,7 +27,7 @@ def language_executable(
         # TVM's schedules for tensor cores know this name of the architecture only.
         target = Target({**dict(target.export()), "arch": "sm_90"})
     with switched("0" if stock else None):
-        return relax.build(language_module(sizes, target, cache_only)[0], target)
+        return relax.build(language_module(sizes, target, cache_only), target)
 
 
 def language_kernel(

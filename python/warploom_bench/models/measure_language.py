@@ -13,7 +13,7 @@ from warploom_bench.check import deviation
 from warploom_bench.kernels import Kernels
 from warploom_bench.models import rivals
 from warploom_bench.models.clocks import alternate, profiled
-from warploom_bench.models.language import language_module
+from warploom_bench.models.language import parameter_shapes
 from warploom_bench.models.language_kernels import language_kernel
 from warploom_bench.models.parameters import TorchArrays, random_parameters
 from warploom_bench.models.results import LEFT_OUT, Result
@@ -73,7 +73,7 @@ class LanguageBench:
         result.allowed = max(
             ALLOWED[self.sizes.weights], _ALLOWED_OF_EXPERTS if self.sizes.experts else 0.0
         )
-        _, self._shapes = language_module(self.sizes, cuda_target(self.gpu))
+        self._shapes = parameter_shapes(self.sizes, cuda_target(self.gpu))
         self._weights = random_parameters(TorchArrays(torch, 0), self._shapes)
         ids = self._random_ids(batch, before + new)
         session = self._session(False)

@@ -71,7 +71,7 @@ class TorchArrays:
 def random_parameters(
     arrays: Arrays, shapes: Mapping[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, Any]:
-    """A parameter for each name, shape and dtype of :func:`language.language_module`."""
+    """A parameter for each name, shape and dtype of :func:`language.parameter_shapes`."""
     made = {}
     for name, (shape, dtype) in shapes.items():
         if name.endswith(".words"):

@@ -7,7 +7,6 @@ would keep them on the chip. So a share of 1 is out of reach.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from warploom_bench.models.sizes import LanguageSizes
@@ -128,8 +127,3 @@ def language_memory(sizes: LanguageSizes, sequences: int, context: int, chunk: i
     wide = max(outputs for outputs, _ in sizes.projections.values())
     activations = chunk * (4 * sizes.hidden + 2 * wide * max(1, sizes.choices)) * _HALF
     return weights + embedding + cache + activations
-
-
-def expected_share(seconds: float, work: Work, bandwidth: float, peak: float) -> float:
-    """The roofline's time over the measured one: 1 at the roofline; NaN without a measured time."""
-    return work.seconds(bandwidth, peak) / seconds if seconds > 0 else math.nan

@@ -83,7 +83,7 @@ class Session:
     executable : Executable or Module
         What ``relax.build`` made of :func:`language.language_module`, or its library loaded again.
     parameters : Mapping of str to tvm.runtime.Tensor
-        In the order of the model. The session holds them.
+        In the order of :func:`language.parameter_shapes`. The session holds them.
     device : tvm.runtime.Device
     held : object, optional
         What the memory of the parameters belongs to, if not to them.

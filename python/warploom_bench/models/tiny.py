@@ -12,7 +12,7 @@ import tvm
 from warploom.target import cuda_target
 from warploom_bench.check import deviation
 from warploom_bench.kernels import Kernels
-from warploom_bench.models.language import language_module
+from warploom_bench.models.language import parameter_shapes
 from warploom_bench.models.language_kernels import language_kernel
 from warploom_bench.models.measure_language import ALLOWED
 from warploom_bench.models.parameters import NumpyArrays, random_parameters
@@ -30,7 +30,7 @@ def language_results(
     """Prefills of two prompts and decode steps behind them, compared with float64."""
     sizes = replace(LANGUAGE[name].tiny(), weights=weights)
     rng = np.random.default_rng(seed)
-    _, shapes = language_module(sizes, cuda_target(gpu))
+    shapes = parameter_shapes(sizes, cuda_target(gpu))
     parameters = random_parameters(NumpyArrays(rng), shapes)
     reference, device = Reference(sizes, parameters), tvm.cuda(0)
 
