@@ -6,16 +6,23 @@ import dataclasses
 import json
 import math
 import sys
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import warploom_bench.__main__ as bench
 from tests.bench.on_host import HostKernels
 from warploom.errors import WarploomError
+from warploom.target import cuda_target
 from warploom.target.gpus import GPUS
+from warploom_bench.check import deviation
 from warploom_bench.models import clocks, command, results, roofline, rows
 from warploom_bench.models.hardware import float16_peak
+from warploom_bench.models.measure_language import ALLOWED
+from warploom_bench.models.parameters import NumpyArrays, random_parameters
+from warploom_bench.models.reference import Reference
 from warploom_bench.models.results import FAILED, LEFT_OUT, MEASURED, Result, Runner
 from warploom_bench.models.roofline import Work
 from warploom_bench.models.rows import ATTENTION, DECODE, Row, rows_of
@@ -25,6 +32,11 @@ from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 SIZES = LanguageSizes(2, 64, 96, 100, 4, 2, 16)
 EXPERTS = dataclasses.replace(SIZES, experts=4, choices=2)
 LATENT = LanguageSizes(2, 64, 96, 100, 4, 4, 16, latent=24, rotated=8)
+#: Models and kinds of weights that the tests take.
+VARIANTS = [
+    ("llama-3-8b", "float16"), ("qwen-2.5-7b", "int4"), ("llama-3-8b", "fp8"),
+    ("mixtral-moe", "float16"), ("deepseek-v2-lite-mla", "float16"),
+]  # fmt: skip
 
 
 def loops(sizes: LanguageSizes, sequences: int, new: int, context: int) -> float:
@@ -238,11 +250,7 @@ def test_a_report_is_written_row_by_row(tmp_path, capsys):
 
 @pytest.mark.gpu
 @pytest.mark.in_turn(6)
-@pytest.mark.parametrize(
-    ("name", "weights"),
-    [("llama-3-8b", "float16"), ("qwen-2.5-7b", "int4"), ("llama-3-8b", "fp8"),
-     ("mixtral-moe", "float16"), ("deepseek-v2-lite-mla", "float16")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "weights"), VARIANTS)
 def test_small_language_models_are_right(name, weights):
     from warploom_bench.models.tiny import language_results
 
@@ -250,6 +258,52 @@ def test_small_language_models_are_right(name, weights):
     assert len(found) == 4
     for result in found:
         assert not result.is_wrong, f"{result.row}: {result.ours.error:.1e} of {result.allowed:.1e}"
+
+
+def placed(torch: Any, array: np.ndarray) -> Any:
+    """A parameter as PyTorch has it."""
+    if array.dtype == np.uint32:
+        return torch.from_numpy(array.view(np.int32))
+    if array.dtype == ml_dtypes.float8_e4m3fn:
+        return torch.from_numpy(array.view(np.uint8)).view(torch.float8_e4m3fn)
+    return torch.from_numpy(array)
+
+
+@pytest.mark.parametrize(("name", "weights"), VARIANTS)
+def test_the_rival_computes_the_same_model(name, weights, rng):
+    """In float32, in one piece and token by token behind a cache; nearly so in float16."""
+    torch = pytest.importorskip("torch", reason="PyTorch, the rival")
+    from warploom_bench.models.language import parameter_shapes
+    from warploom_bench.models.rivals import exact_attention
+    from warploom_bench.models.torch_language import TorchLanguage
+
+    sizes = dataclasses.replace(LANGUAGE[name].tiny(), weights=weights)
+    shapes = parameter_shapes(sizes, cuda_target("h200"))
+    parameters = random_parameters(NumpyArrays(rng), shapes)
+    ids = rng.integers(0, sizes.vocabulary, 12)
+    wanted = Reference(sizes, parameters).logits(ids)
+    known = {key: placed(torch, one) for key, one in parameters.items()}
+    tokens, places = torch.tensor(ids)[None], torch.arange(len(ids))
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float16, ALLOWED[weights])):
+        model = TorchLanguage(torch, sizes, known, dtype, exact_attention(torch), "cpu")
+        with torch.no_grad():
+            whole = model.step(tokens, None, places)
+            model.hold()
+            caches = model.caches(1, len(ids))
+            model.step(tokens[:, :-1], caches, places[:-1])
+            last = model.step(tokens[:, -1:], caches, places[-1:])
+        for found in (whole, last):
+            assert deviation(found[0].numpy(), wanted[None]).relative <= bound
+
+
+def test_a_table_of_words_is_read_where_there_are_ids():
+    torch = pytest.importorskip("torch", reason="PyTorch, whose models these are")
+    from warploom_bench.models.measure_exported import least_bytes
+
+    module = torch.nn.Sequential(torch.nn.Embedding(100, 8), torch.nn.Linear(8, 4)).half()
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    found = least_bytes(module, [ids], torch.zeros(2, 3, 4).half())
+    assert found == 6 * 8 * 2 + (8 * 4 + 4) * 2 + 6 * 8 + 24 * 2
 
 
 @pytest.mark.gpu
