@@ -124,6 +124,7 @@ class LanguageBench:
         return ids.int()
 
     def _session(self, stock: bool) -> Session:
+        self.torch.cuda.empty_cache()  # what PyTorch keeps is not there for TVM
         module = self.kernels.module(language_kernel(self.sizes, self.gpu, stock))
         tensors = viewed_parameters(self.torch, self._weights, self._shapes)
         return Session(module, tensors, tvm.cuda(0), self._weights)
