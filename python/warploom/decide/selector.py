@@ -29,7 +29,7 @@ FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     GroupedProblem: choose_grouped,
     PagedDecodeProblem: choose_paged_decode,
     PrefillProblem: choose_prefill,
-    QuantisedProblem: lambda problem, machine: choose_quantised(problem, machine.gpu),
+    QuantisedProblem: choose_quantised,
 }
 
 

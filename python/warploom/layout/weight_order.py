@@ -46,6 +46,17 @@ WEIGHT_ORDERS: dict[str, Callable[[Any, int], tuple[Any, Any]]] = {
 }  # fmt: skip
 
 
+def weights_of_block(bits: int, order: str) -> int:
+    """Weights of a row that are stored together: K of a step is a multiple.
+
+    Examples
+    --------
+    >>> weights_of_block(4, "fragments")
+    128
+    """
+    return 512 // bits if order == "fragments" else 32 // bits
+
+
 def pack_weights(weights: np.ndarray, bits: int = 4, order: str = "fragments") -> np.ndarray:
     """The words of a matrix of weights.
 
@@ -72,7 +83,7 @@ def pack_weights(weights: np.ndarray, bits: int = 4, order: str = "fragments") -
     half = 1 << bits - 1
     if weights.min(initial=0) < -half or weights.max(initial=0) >= half:
         raise ValueError(f"Weights of {bits} bits are {-half} to {half - 1}; scale them first.")
-    block = 512 // bits if order == "fragments" else 32 // bits
+    block = weights_of_block(bits, order)
     if k % block:
         raise ValueError(
             f"Rows have {k} weights; the order {order!r} of {bits}-bit weights wants multiples of "

@@ -109,7 +109,8 @@ def gemm_grouped_block_scaled(
         X_s = T.alloc_buffer((bm, BLOCK), dtype, scope="shared")
         W_s = T.alloc_buffer((bn, BLOCK), dtype, scope="shared")
         part = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-        scale = T.alloc_buffer((bm,), "float32", scope="fragment")
+        of_rows = T.alloc_buffer((bm,), "float32", scope="fragment")
+        of_columns = T.alloc_buffer((bn,), "float32", scope="fragment")
         total = T.alloc_buffer((bm, bn), "float32", scope="fragment")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
         slot = Slot(Indptr, groups, bm, across, band)
@@ -123,13 +124,16 @@ def gemm_grouped_block_scaled(
                 Tx.cta.copy_async(X_s, X[row : row + bm, first : first + BLOCK])
                 Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, first : first + BLOCK])
                 Tx.cta.gemm_async(part, X_s, W_s)
+                # Scales arrive while the MMA runs.
                 for y in T.serial(bm):
-                    scale[y] = of_x(ScaleX, row + y, step)
-                for y, z in T.grid(bm, bn):
+                    of_rows[y] = of_x(ScaleX, row + y, step)
+                for z in T.serial(bn):
                     column = T.meta_var(j * bn + z // together * together)
                     # The minimum spares a guard of every element.
                     of_w = T.meta_var(T.min(T.truncdiv(column, BLOCK), -(-n // BLOCK) - 1))
-                    total[y, z] += part[y, z] * (scale[y] * ScaleW[g, of_w, step])
+                    of_columns[z] = ScaleW[g, of_w, step]
+                for y, z in T.grid(bm, bn):
+                    total[y, z] += part[y, z] * (of_rows[y] * of_columns[z])
             Tx.cta.cast(out, total)
             slot.store(C, out, j * bn)
 

@@ -23,6 +23,7 @@ from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
+from warploom.tile.annotations import SIZES
 
 
 @with_dtype_names
@@ -83,7 +84,7 @@ def gemm_quantised(
             f"and the orders {', '.join(map(repr, WEIGHT_ORDERS))}."
         )
     if tile is None:
-        config = choose(QuantisedProblem(m, n, k, bits, arch))
+        config = choose(QuantisedProblem(m, n, k, bits, arch, group, dtype, order))
         tile = (config.tile_m, config.tile_n, config.tile_k)
         stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
     rows, (bm, bn, bk) = row_count(m), tile
@@ -125,7 +126,8 @@ def gemm_quantised(
             out[y, z] = T.cast(acc[z, y], dtype)
         Tx.cta.copy(C[i * bm : i * bm + bm, j * bn : j * bn + bn], out)
 
-    return matmul
+    # One row is a symbol of the program; :func:`~warploom.kernels.signature.row_count` says why.
+    return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
 
 
 def _check(n: int, k: int, depth: int, group: int) -> None:

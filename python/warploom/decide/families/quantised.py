@@ -1,37 +1,53 @@
-"""Configs for :mod:`warploom.programs.gemm_quantised`, as measured on an H200.
+"""Configs for :mod:`warploom.programs.gemm_quantised`, by the model of costs.
 
-Reading the weights takes the time, so as many SMs as possible read, each far ahead. A tile of 64
-rows of W, the least that ``wgmma`` takes, keeps most of them busy; three warpgroups that share its
-steps dequantise 28 bytes a nanosecond, and memory delivers 32 to each SM. Tiles too few for all SMs
-are cut along K, and the CTAs of a cluster add their sums. Each tile also reads all of X. From 64
-rows of X on that counts: tiles of 128 rows of W, in pairs of CTAs that share X, read less of it,
-where there are enough of them.
+Few rows of X take as long as the weights take to arrive: then as many SMs as possible read, each
+far ahead, so that tiles are small, and those that are too few for all SMs are cut along K. With
+more rows, weights are dequantised again for each tile of rows, and each tile of W loads all of X:
+then tiles with up to 256 rows of X take less.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 from warploom.decide.config import Config
-from warploom.target import SM90A
-from warploom.target.arch import Gpu
-from warploom.tile.choices import MAX_CLUSTER
+from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
+from warploom.decide.machine import Machine
+from warploom.decide.price.quantised import quantised_work
+from warploom.decide.price.work import Work
+from warploom.decide.problem import GemmProblem
+from warploom.errors import IllegalCombination
+from warploom.layout.weight_order import weights_of_block
+from warploom.target import ARCHS, SM90A, WGMMA_M
+from warploom.target.swizzle import ATOM_ROWS
+from warploom.tile.choices import REDUCING_CLUSTERS
 
-#: Rows of X of a tile.
-_ROWS = (8, 16, 32, 64)
 #: Rows of X that are made for if a call decides.
 _UNKNOWN_ROWS = 16
-#: Bytes of shared memory for barriers, and for what the places of tiles lose to their alignment.
-_SPARE_BYTES = 3 * 1024
-#: More stages were no faster.
-_MOST_STAGES = 12
-#: Warpgroups that share the steps.
-_SLICES = 3
-#: Microseconds that 128 products of each element of a tile take: 7.9, 13.3 and 19.9 are measured
-#: with 4096, 8192 and 14336 products, a tile for each CTA, and up to 16 rows of X.
-_DEPTH, _DEPTH_US = 128, 0.145
-#: Microseconds until the first sums of other CTAs are there, and for those of each of them.
-_MEETING_US, _SUM_US = 0.7, 0.3
+#: Rows of X of a tile where there are more; others are even shares of few rows.
+_ROWS, _MOST_SHARES = (64, 128, 192, 256), 4
+#: Warpgroups that multiply, each 64 rows of W, and K of a step.
+_CONSUMERS, _DEPTHS = (1, 2, 3), (64, 128, 256)
+#: How CTAs and warpgroups share tiles, and how many of an SM do.
+_SHARES: tuple[dict[str, Any], ...] = (
+    {}, {"cluster_m": 2}, {"cluster_n": 2}, {"cluster_m": 4}, {"stream_k": True},
+    {"ctas_per_sm": 2},
+    *({"split_k": parts, "reduce_through": "cluster"} for parts in REDUCING_CLUSTERS),
+)  # fmt: skip
+#: Warpgroups that share steps do so without CTAs that share X: both together took 0.97 to 1.05 of
+#: the time of slices alone, in three of three GEMMs (H200, 2026-11-21).
+_SLICES = (1, 2, 3)
+#: Up to so many rows of X, CTAs that share tiles of several warpgroups by stream-K took 1.02 to
+#: 1.17 of the time of other shares, in all of four GEMMs (H200, 2026-11-21).
+_SHARED_ROWS = 64
+#: Of other architectures than Hopper: sums of slices and of clusters are those of ``wgmma``.
+_OTHER_SHARES, _OTHER_ROWS = ({}, {"cluster_m": 2}), (8, 16, 32, 64)
+#: Bytes of an element of X, the scales and the result.
+_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,12 @@ class QuantisedProblem:
     bits : int
         Of a weight.
     arch : str
+    group : int
+        Weights along K that share a scale.
+    dtype : str
+        Of X, the scales and C.
+    order : str
+        Of the weights in a row, a key of :data:`~warploom.layout.weight_order.WEIGHT_ORDERS`.
     """
 
     m: int | None
@@ -54,47 +76,146 @@ class QuantisedProblem:
     k: int
     bits: int = 4
     arch: str = SM90A.name
+    group: int = 128
+    dtype: str = "float16"
+    order: str = "fragments"
+
+    @property
+    def block(self) -> int:
+        """Weights along K that are stored together: K of a step is a multiple."""
+        return weights_of_block(self.bits, self.order)
 
 
-def choose_quantised(problem: QuantisedProblem, gpu: Gpu) -> Config:
-    """The config for a problem: rows of X are ``tile_m``, rows of W ``tile_n``."""
-    n, k, m, sms = problem.n, problem.k, problem.m, gpu.sms
-    rows = next((r for r in _ROWS if r >= (m or _UNKNOWN_ROWS)), _ROWS[-1])
-    tiles = -(-n // 64)
-    plain = Config(rows, 64, 128, consumers=1, swap_ab=True)
-    if rows == _ROWS[-1] and tiles > sms:
-        wide = replace(plain, tile_n=128, consumers=2, cluster_m=2)
-        return replace(wide, stages=_stages(wide, problem.bits, sums=0))
-    if problem.arch != SM90A.name:  # slices of K, and sums in clusters, are those of wgmma
-        return replace(plain, stages=_stages(plain, problem.bits, sums=0))
-    deep = k % 256 == 0 and rows < _ROWS[-1]
-    config = replace(plain, tile_k=256 if deep else 128, slice_k=_SLICES)
-    parts = _parts(tiles * -(-(m or rows) // rows), k, sms)
-    if parts > 1:
-        config = replace(config, split_k=parts, reduce_through="cluster")
-    elif tiles > sms and tiles % sms:
-        # The last wave would leave SMs idle.
-        config = replace(config, stream_k=True)
-    return replace(config, stages=_stages(config, problem.bits, sums=_SLICES - 1 + (parts > 1)))
+def choose_quantised(problem: QuantisedProblem, machine: Machine) -> Config:
+    """The config for a problem: rows of X are ``tile_m``, rows of W ``tile_n``.
+
+    Raises
+    ------
+    IllegalCombination
+        If none is legal; the message says which K has one.
+    """
+    return quantised_configs(problem, machine)[0]
 
 
-def _parts(tiles: int, k: int, sms: int) -> int:
-    """CTAs that share each tile along K, of those numbers that leave none without a place."""
-    choices = [1]
-    while choices[-1] < MAX_CLUSTER and 2 * choices[-1] * tiles <= sms:
-        choices.append(2 * choices[-1])
+def quantised_configs(problem: QuantisedProblem, machine: Machine) -> list[Config]:
+    """The legal configs that are worth a measurement, the fastest by the model first.
 
-    def microseconds(parts: int) -> float:
-        meeting = _MEETING_US + (parts - 1) * _SUM_US if parts > 1 else 0.0
-        return -(-k // (parts * _DEPTH)) * _DEPTH_US + meeting
+    Raises
+    ------
+    IllegalCombination
+        If none is legal.
+    """
+    found = _configs(problem, machine)
+    if not found:
+        raise IllegalCombination(
+            f"k {problem.k} with groups of {problem.group} and {problem.bits}-bit weights that are "
+            f"stored {problem.block} together: a step has {', '.join(map(str, _DEPTHS))} of K, "
+            "which divides k and is a multiple of the others, or divides the group; pad the "
+            "weights."
+        )
+    return list(found)
 
-    return min(choices, key=microseconds)
+
+def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
+    """Why no kernel for a problem can have these choices; None if a kernel can."""
+    depth, arch = config.tile_k, ARCHS[problem.arch]
+    if not _divides(problem, depth):
+        return (
+            f"tile_k = {depth}: it must divide k {problem.k}, be a multiple of {problem.block}, and "
+            f"be a multiple or a part of the group {problem.group}."
+        )
+    for tile, ctas, name in (
+        (config.tile_m, config.cluster_m, "cluster_m"),
+        (config.tile_n, config.cluster_n, "cluster_n"),
+    ):
+        if ctas > 1 and tile % (ctas * ATOM_ROWS):
+            return (
+                f"{name} = {ctas}: each CTA loads whole swizzle atoms of {ATOM_ROWS} rows, and the "
+                f"tile that they share has {tile}."
+            )
+    gemm = _gemm(problem)
+    return config.why_not(gemm, arch) or shared_bytes(config, gemm, _stage(problem, config), arch)
 
 
-def _stages(config: Config, bits: int, sums: int) -> int:
-    """As many as fit beside the result and so many tiles of sums, the same for each warpgroup."""
-    rows, columns, depth = config.tile_m, config.tile_n, config.tile_k
-    size = rows * depth * 2 + columns * depth * bits // 8 + columns * 2 * max(1, depth // 128)
-    left = SM90A.shared_bytes_per_block - _SPARE_BYTES - rows * columns * (2 + 4 * sums)
-    fitting = min(_MOST_STAGES, left // size)
-    return max(_SLICES, fitting // _SLICES * _SLICES)
+@lru_cache(maxsize=512)
+def _configs(problem: QuantisedProblem, machine: Machine) -> tuple[Config, ...]:
+    m = problem.m or _UNKNOWN_ROWS
+
+    def work(config: Config) -> Work:
+        return quantised_work(
+            m, problem.n, problem.k, problem.bits, problem.group, problem.dtype, config
+        )
+
+    return tuple(ranked(_candidates(replace(problem, m=m), machine), work, machine))
+
+
+def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]:
+    """Legal configs whose tiles and clusters the problem has a use for."""
+    gemm, arch, hopper = _gemm(problem), ARCHS[problem.arch], problem.arch == SM90A.name
+    depths = [depth for depth in _DEPTHS if _divides(problem, depth)]
+    for rows in _rows(problem.m, hopper):
+        for consumers in _CONSUMERS if hopper else _CONSUMERS[:2]:
+            for depth in depths:
+                tile = Config(
+                    rows, WGMMA_M * consumers, depth, stages=1, consumers=consumers, swap_ab=True
+                )
+                tiles = -(-problem.n // tile.tile_n), -(-problem.m // rows)
+                for share in _SHARES if hopper else _OTHER_SHARES:
+                    if not _is_of_use(share, tile, tiles, machine):
+                        continue
+                    for slice_k in _slices(share, consumers) if hopper else (1,):
+                        config = replace(tile, slice_k=slice_k, **share)
+                        config = with_stages(config, gemm, _stage(problem, config), arch)
+                        if config is not None and why_not_quantised(problem, config) is None:
+                            yield config
+
+
+def _slices(share: dict[str, Any], consumers: int) -> tuple[int, ...]:
+    """Warpgroups that may share the steps of a tile."""
+    alone = consumers == 1 and not share.keys() & {"cluster_m", "cluster_n"}
+    return _SLICES if alone else _SLICES[:1]
+
+
+def _is_of_use(
+    share: dict[str, Any], tile: Config, tiles: tuple[int, int], machine: Machine
+) -> bool:
+    """Whether there are tiles for all CTAs of a cluster, and few enough to be cut."""
+    if tiles[0] < share.get("cluster_m", 1) or tiles[1] < share.get("cluster_n", 1):
+        return False
+    if "stream_k" in share:
+        return tile.consumers == 1 or tile.tile_m > _SHARED_ROWS
+    return "split_k" not in share or math.prod(tiles) * share["split_k"] <= 2 * machine.sms
+
+
+def _rows(m: int, hopper: bool) -> list[int]:
+    """Rows of X of a tile: those of the table that are fewer, and even shares of few rows."""
+    if not hopper:
+        return [next((rows for rows in _OTHER_ROWS if rows >= m), _OTHER_ROWS[-1])]
+    shares = (-(-m // parts) for parts in range(1, _MOST_SHARES + 1))
+    even = {-(-rows // ATOM_ROWS) * ATOM_ROWS for rows in shares}
+    return sorted({rows for rows in even if rows <= max(_ROWS)} | {r for r in _ROWS if r < m})
+
+
+def _divides(problem: QuantisedProblem, depth: int) -> bool:
+    """Whether steps of K have whole groups of weights, or parts of one."""
+    group = problem.group
+    whole = problem.k % depth == 0 and depth % problem.block == 0
+    return whole and (depth % group == 0 or group % depth == 0)
+
+
+def _gemm(problem: QuantisedProblem) -> GemmProblem:
+    """The GEMM, whose B is computed of what lies in memory."""
+    return GemmProblem(
+        problem.m, problem.n, problem.k, 1, problem.dtype, problem.dtype, "NT", "float32", 1, 16.0,
+        float(problem.bits), (), (problem.dtype,), computed=(False, True),
+    )  # fmt: skip
+
+
+def _stage(problem: QuantisedProblem, config: Config) -> tuple[int, int, int]:
+    """Bytes that a stage has of X, the weights and the scales."""
+    depth = config.tile_k
+    return (
+        config.tile_m * depth * _BYTES,
+        config.tile_n * depth * problem.bits // 8,
+        max(1, depth // problem.group) * config.tile_n * _BYTES,
+    )

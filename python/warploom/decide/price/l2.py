@@ -52,16 +52,24 @@ def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
         rows, columns = max(1.0, rows**0.5), max(1.0, columns**0.5)
     blocks = max(1.0, down * across / (rows * columns)) * work.batch
     each = once = 0.0
-    for load in loads:
+    moved = [_of_block(load, rows, columns) * load.tile_bytes for load in loads]
+    stays = sum(moved) <= machine.l2_capacity
+    for load, bytes_ in zip(loads, moved, strict=True):
         if follow and load.policy == DROPPED:
             continue
         held = follow and load.policy == KEPT and load.total <= machine.l2_capacity
+        # What each block loads as a whole is still there, if a block has no more than fits.
+        held = held or (stays and bytes_ >= load.total)
         if held or _is_shared_unseen(load, work):
             once += load.total
         else:
-            tiles = (rows if load.along[0] else 1) * (columns if load.along[1] else 1)
-            each += tiles * load.tile_bytes
+            each += bytes_
     return fixed + max(least, min(blocks * each + once, _MOST_READS * least))
+
+
+def _of_block(load: Load, rows: float, columns: float) -> float:
+    """Tiles of a block that load different bytes."""
+    return (rows if load.along[0] else 1) * (columns if load.along[1] else 1)
 
 
 def policies_of(
@@ -103,5 +111,5 @@ def _is_shared_unseen(load: Load, work: Work) -> bool:
     """
     moving = [tiles for moves, tiles in zip(load.along, work.tiles, strict=True) if moves]
     tiles = math.prod(moving)
-    more = tiles * work.batch * load.tile_bytes > 2 * load.total
+    more = tiles * work.batch * load.tile_bytes > load.total
     return more and tiles > -(-load.extent // load.rows)

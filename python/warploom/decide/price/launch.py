@@ -54,8 +54,11 @@ def launch_of(work: Work, gpu: Gpu) -> Launch:
     units = -(-down // high) * high * (-(-across // wide) * wide) * work.batch * split
     running = min(units, slots)
     at_once = running / split
+    # CTAs that share tiles wherever steps end all have some.
+    if work.stream_k:
+        running = min(slots, max(1, int(units * steps)))
     rows = min(down, work.group * high)
     columns = max(1.0, min(across, at_once / rows))
     rows = max(1.0, min(down, at_once / columns))
-    busy = min(work.ctas_per_sm, math.ceil(units / gpu.sms))
+    busy = min(work.ctas_per_sm, math.ceil((running if work.stream_k else units) / gpu.sms))
     return Launch(slots, steps, units, math.ceil(units / slots), busy, running, (rows, columns))

@@ -17,6 +17,7 @@ from warploom.decide.price.matrices import Part
 from warploom.decide.price.operands import StepLoads, plain_load, policy_of
 from warploom.decide.price.results import results
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
+from warploom.decide.price.waits import rounds_of, waits_of
 from warploom.decide.price.work import Load, Mma, Nest, Work
 from warploom.errors import Decline
 from warploom.lower.analysis.consumers import computing_warpgroups
@@ -145,6 +146,8 @@ class _Reader:
             order_mmas=bool(hints.order_mmas),
             pdl=hints.pdl is not False,
             prefetch_l2=bool(hints.prefetch_l2),
+            waits=waits_of(self.step, loads.dequantising, self.steps),
+            rounds=rounds_of(self.step),
         )  # fmt: skip
 
     def _mmas(self, visits: list[Visit]) -> tuple[Mma, ...]:

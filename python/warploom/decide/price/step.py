@@ -52,7 +52,8 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     compute = work.dequantised / consumers / SM90A.warpgroup * machine.dequantise_cycles
     # A warpgroup that also computes leaves the tensor cores to the others meanwhile.
     nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
-    alone = interleaved(multiply / consumers, nest, consumers) if nest else multiply
+    late = _late_cycles(work, machine, multiply / consumers)
+    alone = _alternating(work, multiply, nest, 1, late) if nest else multiply
     own = alone + compute + machine.wait_cycles + machine.issue_cycles * issued
     if work.order_mmas and consumers > 1:
         own += machine.order_cycles * sum(mma.times for mma in work.mmas)
@@ -63,14 +64,13 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
     tensor = busy * multiply
     l2 = launch.running * requested / machine.l2_bytes
-    times = [
-        busy * arrival,
-        l2,
-        busy * consumers * compute * machine.dequantise_issue,
-        busy * machine.copy_cycles * boxes,
-    ]
+    times = [busy * arrival, l2, busy * machine.copy_cycles * boxes]
+    if compute:
+        # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
+        # tensor cores overlap little, however many warpgroups there are.
+        times += [tensor + busy * consumers * compute * machine.dequantise_issue]
     if nest:
-        shared = interleaved(multiply / consumers, nest, busy * consumers)
+        shared = _alternating(work, multiply, nest, busy, late)
         times += [max((shared + own - alone) / work.slice_k, ring)]
     else:
         times += [tensor, max(own / work.slice_k, ring)]
@@ -91,7 +91,46 @@ def joined(order: float, *times: float) -> float:
     return longest * sum((time / longest) ** order for time in times) ** (1 / order)
 
 
-def interleaved(multiply: float, nest: float, warpgroups: int) -> float:
+def _alternating(work: Work, multiply: float, nest: float, ctas: int, late: float) -> float:
+    """Cycles from step to step of warpgroups that multiply and compute.
+
+    MMAs that warpgroups issue together share the tensor cores evenly and end together, and so do
+    the nests that wait for them. Warpgroups with several such rounds a step come apart only if they
+    issue their MMAs in order.
+
+    Parameters
+    ----------
+    work : Work
+    multiply, nest : float
+        Cycles of the MMAs of a CTA, and of the nests of a warpgroup that is alone.
+    ctas : int
+        CTAs of an SM.
+    late : float
+        Cycles in which a warpgroup waits for what its threads load.
+    """
+    warpgroups = ctas * work.consumers
+    if work.rounds > 1 and not work.order_mmas:
+        return ctas * multiply + warpgroups * nest + late
+    return interleaved(multiply / work.consumers, nest, warpgroups, late)
+
+
+def _late_cycles(work: Work, machine: Machine, multiply: float) -> float:
+    """Cycles of a step in which a warpgroup waits for what its threads load.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    multiply : float
+        Cycles of the MMAs of one warpgroup.
+    """
+    if not work.waits:
+        return 0.0
+    each = multiply / sum(mma.times for mma in work.mmas) if work.mmas else 0.0
+    return sum(w.times * max(0.0, machine.load_cycles - w.mmas * each) for w in work.waits)
+
+
+def interleaved(multiply: float, nest: float, warpgroups: int, alone: float = 0.0) -> float:
     """Cycles from step to step of warpgroups that share the tensor cores and the other pipes.
 
     Each multiplies, then computes with the results, and waits while others do the same: a closed
@@ -104,14 +143,16 @@ def interleaved(multiply: float, nest: float, warpgroups: int) -> float:
         Cycles of one warpgroup that is alone.
     warpgroups : int
         Warpgroups of an SM.
+    alone : float
+        Cycles in which a warpgroup needs neither.
     """
-    total = multiply + nest
+    total = multiply + nest + alone
     if not total:
         return 0.0
     at_tensor = at_nest = 0.0
     for count in range(1, warpgroups + 1):
         waits = multiply * (1 + at_tensor), nest * (1 + at_nest)
-        total = sum(waits)
+        total = sum(waits) + alone
         at_tensor, at_nest = (count * wait / total for wait in waits)
     return total
 

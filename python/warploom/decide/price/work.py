@@ -108,6 +108,21 @@ class Nest(NamedTuple):
     reductions: float = 0.0
 
 
+class Wait(NamedTuple):
+    """A wait of a step for elements that threads load from memory and use in the same step.
+
+    Attributes
+    ----------
+    mmas : float
+        MMAs of the warpgroup that run between the load and the use.
+    times : float
+        How often a step does it, on average.
+    """
+
+    mmas: float
+    times: float = 1.0
+
+
 class TileOut(NamedTuple):
     """A tile that the epilogue stores, or an epilogue input of the size of a tile.
 
@@ -199,6 +214,11 @@ class Work(NamedTuple):
         Whether the kernel may start before the kernel before it ends.
     prefetch_l2 : bool
         Whether it then brings its first steps into the L2 cache.
+    waits : tuple of Wait
+        Elements that threads load from memory in a step, without TMA, and use in it.
+    rounds : int
+        MMAs of a step into the same accumulator, each of which waits until nests have read the one
+        before.
     """
 
     tiles: tuple[int, int]
@@ -227,6 +247,8 @@ class Work(NamedTuple):
     order_mmas: bool = False
     pdl: bool = True
     prefetch_l2: bool = False
+    waits: tuple[Wait, ...] = ()
+    rounds: int = 1
 
 
 def lines_touched(row_bytes: float, pitch: float) -> float:

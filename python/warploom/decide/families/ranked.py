@@ -1,0 +1,91 @@
+"""What families share: legal configs in the order of their prices, and stages that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from warploom.decide.config import Config
+from warploom.decide.machine import Machine
+from warploom.decide.price.model import price
+from warploom.decide.price.work import Work
+from warploom.decide.problem import GemmProblem
+from warploom.target.arch import Arch
+from warploom.target.swizzle import Swizzle
+
+#: A kernel whose operands are not loaded ahead waits for every tile; more than so many stages hide
+#: nothing more.
+LEAST_STAGES, MOST_STAGES = 2, 12
+
+
+def ranked(
+    configs: Iterable[Config], work_of: Callable[[Config], Work], machine: Machine
+) -> list[Config]:
+    """Configs without duplicates, the fastest by the model first; of equal times the first.
+
+    Parameters
+    ----------
+    configs : iterable of Config
+        Legal ones.
+    work_of : function
+        The work of a kernel with a config.
+    machine : Machine
+        The GPU.
+    """
+    return sorted(
+        dict.fromkeys(configs), key=lambda config: price(work_of(config), machine).total
+    )
+
+
+def shared_bytes(
+    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch
+) -> str | None:
+    """Why a CTA has no room for what a kernel keeps in shared memory; None if it has.
+
+    Parameters
+    ----------
+    config : Config
+    problem : GemmProblem
+        Of which results and sums in shared memory are those of the kernel.
+    tiles : iterable of int
+        Bytes of each tile of a stage; all stages of a tile are aligned together.
+    arch : Arch
+    """
+    needed = _shared_bytes(config, problem, tiles)
+    limit = arch.shared_bytes_of_each(config.ctas_per_sm)
+    if needed <= limit:
+        return None
+    return (
+        f"{config.stages} stages of a {config.tile_m} x {config.tile_n} x {config.tile_k} tile "
+        f"need {needed} bytes of shared memory, a CTA has {limit}; use fewer stages or smaller "
+        "tiles."
+    )
+
+
+def with_stages(
+    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch
+) -> Config | None:
+    """A config with as many stages as fit and help; None if too few fit.
+
+    Parameters are those of :func:`shared_bytes`; warpgroups that share steps have as many stages
+    each.
+    """
+    tiles = tuple(tiles)
+    limit, shared = arch.shared_bytes_of_each(config.ctas_per_sm), config.slice_k
+    least = -(-LEAST_STAGES // shared) * shared
+    # Ends of tiles may lie in the middle of an atom, so the last stages are tried.
+    fixed = _shared_bytes(replace(config, stages=shared), problem, ())
+    stages = min(MOST_STAGES, (limit - fixed) // sum(tiles)) // shared * shared
+    while stages >= least:
+        found = replace(config, stages=stages)
+        if _shared_bytes(found, problem, tiles) <= limit:
+            return found
+        stages -= shared
+    return None
+
+
+def _shared_bytes(config: Config, problem: GemmProblem, tiles: Iterable[int]) -> int:
+    align = Swizzle.B128.atom_bytes
+    ring = sum(-(-config.stages * tile // align) * align for tile in tiles)
+    others = config.shared_bytes(problem) - config.stages * config.stage_bytes(problem)
+    return ring + others
