@@ -103,6 +103,10 @@ class Machine:
         Lanes of an SM that execute an instruction per cycle: multiply-adds of float32; comparisons;
         exponentials, reciprocals and their like; conversions between dtypes (CUDA C++ Programming
         Guide, "Throughput of Native Arithmetic Instructions", compute capability 9.0).
+    step_instructions, mma_instructions : float
+        Instructions of a warp in a step, and for each of its MMAs, beside nests: descriptors,
+        addresses, barriers. They count where a warpgroup waits for its MMAs in the step. Machine
+        code of ptxas 13.0 has 85 in a step of one MMA of 128 bytes along K, and 125 of two.
     reduction_cycles : float
         Cycles in which the threads of a warpgroup exchange what they have reduced of a row; fitted
         to attention of 4096 to 16384 tokens and heads of 64 and 128 elements.
@@ -155,6 +159,8 @@ class Machine:
     alu_lanes: float = 64.0
     mufu_lanes: float = 16.0
     convert_lanes: float = 64.0
+    step_instructions: float = 45.0
+    mma_instructions: float = 40.0
     reduction_cycles: float = 60.0
     throttle: float = 0.104
     throttle_us: float = 5740.0

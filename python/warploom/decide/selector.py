@@ -8,7 +8,11 @@ from typing import Any
 from warploom.decide.config import Config
 from warploom.decide.families.attention import AttentionProblem, choose_attention
 from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
-from warploom.decide.families.grouped import GroupedProblem, choose_grouped
+from warploom.decide.families.grouped import (
+    GroupedBlockScaledProblem,
+    GroupedProblem,
+    choose_grouped,
+)
 from warploom.decide.families.paged_decode import PagedDecodeProblem, choose_paged_decode
 from warploom.decide.families.prefill import PrefillProblem, choose_prefill
 from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
@@ -18,14 +22,15 @@ from warploom.decide.problem import GemmProblem
 from warploom.decide.ranking import choose_gemm
 
 Problem = (
-    GemmProblem | AttentionProblem | BlockScaledProblem | GroupedProblem | PagedDecodeProblem
-    | PrefillProblem | QuantisedProblem
+    GemmProblem | AttentionProblem | BlockScaledProblem | GroupedBlockScaledProblem
+    | GroupedProblem | PagedDecodeProblem | PrefillProblem | QuantisedProblem
 )
 #: The family of each problem.
 FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     GemmProblem: choose_gemm,
     AttentionProblem: choose_attention,
-    BlockScaledProblem: lambda problem, machine: choose_block_scaled(problem, machine.gpu),
+    BlockScaledProblem: choose_block_scaled,
+    GroupedBlockScaledProblem: choose_grouped,
     GroupedProblem: choose_grouped,
     PagedDecodeProblem: choose_paged_decode,
     PrefillProblem: choose_prefill,

@@ -19,7 +19,8 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.decide.config import Config
-from warploom.decide.families.block_scaled import BLOCK, BlockScaledProblem
+from warploom.decide.families.block_scaled import BlockScaledProblem
+from warploom.decide.price.block_scaled import BLOCK, MOST_ROWS, bands_of
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
@@ -27,10 +28,9 @@ from warploom.kernels.signature import row_count
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.target import SM90A
 from warploom.target.dtypes import is_float8, with_dtype_names
+from warploom.tile.annotations import SIZES
 from warploom.tile.choices import POLICIES
 
-#: Rows of a tile whose accumulator fits in registers.
-_MOST_ROWS = 192
 #: Orders of the dimensions of A's scales.
 SCALE_LAYOUTS = ("MK", "KM")
 
@@ -99,7 +99,7 @@ def gemm_block_scaled(
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     own: dict[str, Any] = {}
     if tile is None:
-        own = options_of(choose(BlockScaledProblem(m, n, k, arch)))
+        own = options_of(choose(BlockScaledProblem(m, n, k, arch, dtype, out_dtype)))
         tile, own_stages = own.pop("tile"), own.pop("stages")
         stages = stages or own_stages
     chosen = {"scales_ahead": scales_ahead, "weights_policy": weights_policy}
@@ -153,10 +153,10 @@ class _Step:
                 f"{2 * BLOCK}."
             )
         # A warpgroup has registers for accumulators of 64 rows: of more, one half after the other.
-        each, bands = bk // BLOCK, 2 if bm > _MOST_ROWS else 1
+        each, bands = bk // BLOCK, bands_of(bm)
         if bands * each > 2 or bm % (64 * bands):
             raise IllegalCombination(
-                f"tile {tile}: of more than {_MOST_ROWS} rows there must be a multiple of 128, in "
+                f"tile {tile}: of more than {MOST_ROWS} rows there must be a multiple of 128, in "
                 f"steps of {BLOCK}."
             )
         return cls(tile, each, bands)
@@ -280,7 +280,7 @@ def _program(
             Tx.cta.cast(out[1], total[1])
             Tx.cta.copy(C[i * bm + band : i * bm + bm, j * bn : j * bn + bn], out[1])
 
-    return matmul
+    return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
 
 
 def check_block_scaled(n: int, k: int, dtype: str, out_dtype: str, scale_layout: str) -> None:

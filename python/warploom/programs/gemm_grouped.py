@@ -14,12 +14,14 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.decide.families.grouped import GroupedProblem
+from warploom.decide.price.grouped import side_by_side
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
-from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
+from warploom.programs.group_slots import Slot, band_and_hints, check_groups, slots
 from warploom.target.dtypes import bits_of, with_dtype_names
+from warploom.tile.annotations import SIZES
 
 
 @with_dtype_names
@@ -49,7 +51,7 @@ def gemm_grouped(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
-        Rows of X, rows of W, and K of one step. Without it tile and stages are those of
+        Rows of X, rows of W, and K of one step. Without it tile, stages and hints are those of
         :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
@@ -75,9 +77,9 @@ def gemm_grouped(
     if tile is None:
         config = choose(GroupedProblem(groups, m, n, k, dtype, out_dtype))
         tile = (config.tile_m, config.tile_n, config.tile_k)
-        stages = stages or config.stages
+        stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
     rows, (bm, bn, bk) = row_count(m), tile
-    across, width = side_by_side(n, bn, hints.get("cluster"))
+    across, width = side_by_side(n, bn, hints.get("cluster", (1, 1))[1])
     band, hints = band_and_hints(hints)
 
     @T.prim_func
@@ -105,7 +107,7 @@ def gemm_grouped(
             Tx.cta.cast(out, acc)
             slot.store(C, out, j * bn)
 
-    return matmul
+    return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
 
 
 def _check(n: int, k: int, dtype: str, out_dtype: str) -> None:

@@ -14,16 +14,16 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
-from warploom.decide.families.block_scaled import BLOCK
+from warploom.decide.families.grouped import GroupedBlockScaledProblem
+from warploom.decide.price.block_scaled import BLOCK
+from warploom.decide.price.grouped import side_by_side
+from warploom.decide.selector import choose
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.programs.gemm_block_scaled import check_block_scaled
-from warploom.programs.group_slots import Slot, band_and_hints, check_groups, side_by_side, slots
+from warploom.programs.group_slots import Slot, band_and_hints, check_groups, slots
 from warploom.target.dtypes import with_dtype_names
-
-#: Rows of X of a tile -> rows of W, and stages. With 192 rows of W no registers are left for what
-#: finds the rows of a group: ptxas 13.5 spills 228 bytes a thread.
-_TILES = {64: (128, 8), 128: (128, 6)}
+from warploom.tile.annotations import SIZES
 
 
 @with_dtype_names
@@ -54,8 +54,8 @@ def gemm_grouped_block_scaled(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int), optional
-        Rows of X and of W; a step along K has one block of 128. By default 128 x 128, or 64 x 128
-        where groups have no more than 64 rows on average.
+        Rows of X and of W; a step along K has one block of 128. Without it tile, stages and hints
+        are those of :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
     **hints
@@ -78,16 +78,13 @@ def gemm_grouped_block_scaled(
     check_groups(groups, indptr_dtype)
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     if tile is None:
-        few = m is not None and m <= 64 * groups
-        bm = 64 if few else 128
-        bn, own_stages = _TILES[bm]
-        tile, stages = (bm, bn), stages or own_stages
-        if -(-n // bn) % 2 == 0:
-            hints = {"cluster": (1, 2), **hints}
+        config = choose(GroupedBlockScaledProblem(groups, m, n, k, dtype, out_dtype))
+        tile, stages = (config.tile_m, config.tile_n), stages or config.stages
+        hints = {**config.hints(usual=False), **hints}
     rows, (bm, bn), blocks = row_count(m), tile, -(-k // BLOCK)
     together = math.gcd(bn, BLOCK)
     by_rows = scale_layout == "MK"
-    across, width = side_by_side(n, bn, hints.get("cluster"))
+    across, width = side_by_side(n, bn, hints.get("cluster", (1, 1))[1])
     band, hints = band_and_hints(hints)
 
     def of_x(scale: Any, row: Any, block: Any) -> Any:
@@ -137,4 +134,4 @@ def gemm_grouped_block_scaled(
             Tx.cta.cast(out, total)
             slot.store(C, out, j * bn)
 
-    return matmul
+    return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul

@@ -119,15 +119,6 @@ def slots(rows: Any, groups: int, tile_rows: int) -> Any:
     return T.truncdiv(rows, tile_rows) + groups
 
 
-def side_by_side(n: int, tile_columns: int, cluster: tuple[int, int] | None) -> tuple[int, int]:
-    """Clusters, and tiles of a cluster, side by side in ``n`` columns.
-
-    Tiles that do not fill clusters are clusters of one tile.
-    """
-    tiles, width = -(-n // tile_columns), (cluster or (1, 1))[1]
-    return (tiles // width, width) if tiles % width == 0 else (tiles, 1)
-
-
 def check_groups(groups: int, indptr_dtype: str) -> None:
     """Check the arguments of a program for groups.
 

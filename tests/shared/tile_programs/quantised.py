@@ -17,7 +17,7 @@ from tests.shared.tile_programs.case import (
     wide,
 )
 from warploom import language as wl
-from warploom.decide.families.block_scaled import BLOCK
+from warploom.decide.price.block_scaled import BLOCK
 from warploom.layout.weight_order import WEIGHT_ORDERS
 from warploom.programs import gemm_block_scaled, gemm_quantised, pack_weights
 

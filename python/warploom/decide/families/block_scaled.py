@@ -1,38 +1,46 @@
-"""Configs for :mod:`warploom.programs.gemm_block_scaled`: an estimate of cycles.
+"""Configs for :mod:`warploom.programs.gemm_block_scaled` and its grouped form, by the model of costs.
 
-A thread holds its sums and, beside them, the product of one block: 64 x 192 elements of each fill
-the registers of a warpgroup, or three times 64 x 128 where two products are under way. The
-estimate counts waves of tiles over the SMs. For many rows, what a block and what a tile takes is
-measured; for few, a block takes as long as the tensor core multiplies, or as long as L2 delivers,
-whichever is longer.
+A thread holds its sums and, beside them, the MMA of one block: 64 x 192 elements of each fill the
+registers of a warpgroup, or three times 64 x 128 where two MMAs are under way. The scales of a step
+arrive while an MMA runs; if that ends earlier, loads that are a step ahead take less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from warploom.decide.candidates import STREAMING_ROWS
 from warploom.decide.config import Config
-from warploom.target import SM90A
-from warploom.target.arch import Gpu
+from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
+from warploom.decide.machine import Machine
+from warploom.decide.price.block_scaled import BLOCK, block_scaled_work
+from warploom.decide.price.work import Work
+from warploom.decide.problem import GemmProblem, plain_gemm
+from warploom.target import ARCHS, SM90A
+from warploom.target.swizzle import ATOM_ROWS
 
-#: K of one scale, and columns of B of one.
-BLOCK = 128
-#: Rows of A, rows of B, K of a step, for up to so many rows of A.
-_TILES, _FEW_ROWS = ((128, 128, 256), (128, 192, 128), (64, 128, 256), (64, 64, 256)), 256
-#: For so few rows that each weight is read once: weights leave the L2 cache first, and A and the
-#: scales are still there when they are used again. Six products of 128 rows gained 0 to 23 % by it
-#: (H200, 2026-11-23 00:40).
-_STREAMING = 1
+#: Rows of A, rows of B and K of a step of which ptxas 13.0 spills no register, with scales ahead or
+#: not; first the two of which one or the other is the fastest of 19 configs of six GEMMs of 4096
+#: rows (H200, 2026-11-22).
+_TILES = (
+    (128, 192, BLOCK), (256, 128, BLOCK),
+    *((64, columns, 2 * BLOCK) for columns in (128, 64)),
+    *((128, columns, 2 * BLOCK) for columns in (128, 64)),
+    *((192, columns, BLOCK) for columns in (128, 96, 64)),
+    *((64, columns, BLOCK) for columns in (192, 128, 96, 64)),
+    *((128, columns, BLOCK) for columns in (160, 128, 96, 64)),
+    *((256, columns, BLOCK) for columns in (96, 64)),
+)  # fmt: skip
+#: Warpgroups that compute: two for 256 rows, each of which multiplies one half after the other.
+CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+#: CTAs of a cluster that share rows of B, none, and rows of A. Clusters of 2 x 2 took twice as long
+#: as others (six GEMMs, H200, 2026-11-22).
+_CLUSTERS = ((2, 1), (1, 1), (1, 2))
 #: Rows of A that are made for if a call decides.
 _UNKNOWN_ROWS = 4096
-#: Bytes of shared memory for stages; chunks of results, two of two warpgroups, need the rest.
-_STAGE_BYTES = 194 * 1024
-_MOST_STAGES = 8
-#: Products of 8-bit floats of an SM in a cycle, and bytes that L2 delivers to one.
-_PRODUCTS, _L2_BYTES = 4096, 48
-#: Cycles of a tile beside its blocks: the first load, and the result.
-_TILE_CYCLES = 1000
+#: Columns from which each chunk of a tile's results has a buffer, if stages leave room.
+_WIDE, _WIDE_BUFFERS = 192, 3
 
 
 @dataclass(frozen=True)
@@ -46,77 +54,122 @@ class BlockScaledProblem:
     n, k : int
         Rows of B, and the extent of K.
     arch : str
+    dtype, out_dtype : str
+        Of A and B, and of C.
     """
 
     m: int | None
     n: int
     k: int
     arch: str = SM90A.name
+    dtype: str = "float8_e4m3fn"
+    out_dtype: str = "bfloat16"
 
 
-@dataclass(frozen=True)
-class _Large:
-    """A config for many rows.
-
-    Attributes
-    ----------
-    block, tile : int
-        Cycles of a block, and of all else of a tile: fitted to what products with 4096 rows take
-        on an H200, ``results/2026-11-22-h200-block-scaled.md``.
-    """
-
-    config: Config
-    block: int
-    tile: int
-
-    def cycles(self, problem: BlockScaledProblem, m: int, gpu: Gpu) -> int:
-        """An estimate for a problem."""
-        blocks = -(-problem.k // BLOCK) * self.block
-        return _waves(self.config, problem.n, m, gpu) * (blocks + self.tile)
-
-
-_LARGE = (
-    _Large(
-        Config(128, 192, 128, 4, cluster_m=2, store_buffers=3, scales_ahead=True), 1200, 820
-    ),
-    _Large(
-        Config(256, 128, 128, 4, cluster_n=2, order_mmas=True, scales_ahead=True), 1650, 1640
-    ),
-)  # fmt: skip
-
-
-def choose_block_scaled(problem: BlockScaledProblem, gpu: Gpu) -> Config:
+def choose_block_scaled(problem: BlockScaledProblem, machine: Machine) -> Config:
     """The config for a problem; :class:`Config` says what of it a program follows."""
+    return block_scaled_configs(problem, machine)[0]
+
+
+def block_scaled_configs(problem: BlockScaledProblem, machine: Machine) -> list[Config]:
+    """The legal configs that are worth a measurement, the fastest by the model first."""
+    return list(_configs(problem, machine))
+
+
+def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | None:
+    """Why no kernel for a problem can have these choices; None if a kernel can."""
+    tile, arch = (config.tile_m, config.tile_n, config.tile_k), ARCHS[problem.arch]
+    if reason := why_not_tile(tile, config.consumers, _TILES):
+        return reason
+    if config.order_mmas and (config.consumers == 1 or arch is not SM90A):
+        return "order_mmas: only several warpgroups of wgmma issue MMAs in order."
+    for rows, ctas, name in (
+        (config.tile_n, config.cluster_m, "cluster_m"),
+        (config.tile_m, config.cluster_n, "cluster_n"),
+    ):
+        if ctas > 1 and rows % (ctas * ATOM_ROWS):
+            return f"{name} = {ctas}: CTAs load whole swizzle atoms, and share a tile of {rows} rows."
+    return shared_bytes(config, _gemm(problem), stage_of(problem.dtype, config), arch)
+
+
+@lru_cache(maxsize=512)
+def _configs(problem: BlockScaledProblem, machine: Machine) -> tuple[Config, ...]:
     m = _UNKNOWN_ROWS if problem.m is None else problem.m
-    if m > _FEW_ROWS:
-        best = min(_LARGE, key=lambda tile: tile.cycles(problem, m, gpu)).config
-        # MMAs in order are those of warpgroups of wgmma.
-        return best if problem.arch == SM90A.name else replace(best, order_mmas=False)
-    found = [
-        Config(rows, columns, depth, consumers=rows // 64, cluster_m=_multicast(rows, m))
-        for rows, columns, depth in _TILES
-    ]
-    best = min(found, key=lambda config: _cycles(config, problem, m, gpu))
-    size = (best.tile_m + best.tile_n) * best.tile_k
-    policy = _STREAMING if m <= STREAMING_ROWS else 0
-    return replace(best, stages=min(_MOST_STAGES, _STAGE_BYTES // size), l2_policy=policy)
+
+    def work(config: Config) -> Work:
+        return block_scaled_work(
+            m, problem.n, problem.k, problem.dtype, problem.out_dtype, config
+        )
+
+    return tuple(ranked(_candidates(replace(problem, m=m)), work, machine))
 
 
-def _multicast(rows: int, m: int) -> int:
-    """CTAs of a cluster, which share the rows of B."""
-    return 2 if m > rows else 1
+def _candidates(problem: BlockScaledProblem) -> Iterator[Config]:
+    """Legal configs whose tiles and clusters the problem has a use for."""
+    arch = ARCHS[problem.arch]
+    for rows, columns, depth in _TILES:
+        # First to share the larger tile.
+        for cluster_m, cluster_n in _CLUSTERS if columns >= rows else _CLUSTERS[::-1]:
+            if not has_tiles(problem.m, rows, cluster_m) or not has_tiles(
+                problem.n, columns, cluster_n
+            ):
+                continue
+            for ahead, order in ((True, False), (False, False), (True, True), (False, True)):
+                config = Config(
+                    rows, columns, depth, 1, consumers=CONSUMERS[rows], cluster_m=cluster_m,
+                    cluster_n=cluster_n, scales_ahead=ahead, order_mmas=order,
+                    # Weights that each CTA reads once leave the L2 cache first; scales and A stay.
+                    # Six GEMMs of 128 rows gained 0 to 23 % (H200, 2026-11-23).
+                    l2_policy=int(-(-problem.m // rows) <= cluster_m),
+                )  # fmt: skip
+                tiles = stage_of(problem.dtype, config)
+                found = with_stages(config, _gemm(problem), tiles, arch)
+                if found is not None and columns >= _WIDE:
+                    found = with_buffers(found, _gemm(problem), tiles, problem.arch)
+                if found is not None and why_not_block_scaled(problem, found) is None:
+                    yield found
 
 
-def _cycles(config: Config, problem: BlockScaledProblem, m: int, gpu: Gpu) -> float:
-    rows, columns, multicast = config.tile_m, config.tile_n, config.cluster_m
-    multiply = rows * columns * BLOCK / _PRODUCTS
-    load = (rows + columns / multicast) * BLOCK / _L2_BYTES
-    blocks = -(-problem.k // BLOCK) * max(multiply, load)
-    return _waves(config, problem.n, m, gpu) * (blocks + _TILE_CYCLES)
+def why_not_tile(
+    tile: tuple[int, ...], consumers: int, tiles: tuple[tuple[int, ...], ...]
+) -> str | None:
+    """Why registers do not hold the sums of a tile; None if they do.
+
+    Parameters
+    ----------
+    tile : tuple of int
+    consumers : int
+    tiles : tuple of tuple of int
+        Those whose registers suffice, with the usual number of consumers.
+    """
+    if tile in tiles and consumers == CONSUMERS[tile[0]]:
+        return None
+    return (
+        f"A tile of {' x '.join(map(str, tile))} with {consumers} consumers: registers hold the "
+        f"sums of {', '.join('x'.join(map(str, one)) for one in tiles)}."
+    )
 
 
-def _waves(config: Config, n: int, m: int, gpu: Gpu) -> int:
-    """How many tiles the busiest SM computes, one after the other."""
-    down, across = -(-m // config.tile_m), -(-n // config.tile_n)
-    clusters = -(-down // config.cluster_m) * -(-across // config.cluster_n)
-    return -(-clusters // (gpu.sms // (config.cluster_m * config.cluster_n)))
+def has_tiles(extent: int, tile: int, ctas: int) -> bool:
+    """Whether more than half of a cluster has tiles along a dimension."""
+    return ctas == 1 or extent > tile * (ctas // 2)
+
+
+def with_buffers(
+    config: Config, problem: GemmProblem, tiles: tuple[int, ...], arch: str
+) -> Config:
+    """A config whose chunks of results all have buffers, if stages leave room for them."""
+    more = with_stages(
+        replace(config, store_buffers=_WIDE_BUFFERS), problem, tiles, ARCHS[arch]
+    )
+    return more if more is not None and more.stages == config.stages else config
+
+
+def _gemm(problem: BlockScaledProblem) -> GemmProblem:
+    """A GEMM whose results go through shared memory as those of the program do."""
+    return plain_gemm(problem.m, problem.n, problem.k, problem.dtype, problem.out_dtype)
+
+
+def stage_of(dtype: str, config: Config) -> tuple[int, int]:
+    """Bytes that a stage has of A and of B: elements have one."""
+    return config.tile_m * config.tile_k, config.tile_n * config.tile_k

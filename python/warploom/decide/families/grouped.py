@@ -1,35 +1,52 @@
-"""Configs for :mod:`warploom.programs.gemm_grouped`, by the model of products.
+"""Configs for :mod:`warploom.programs.gemm_grouped` and its form with block scales, by the model.
 
 A tile has rows of one group, so that the last one of a group is filled in part. How many tiles
 there are follows from the sizes of groups, which only the device knows: here they are those of an
-exponential distribution, the least certain one of a mean. The model is asked about a product of
-that many full tiles, which reads the weights of all groups.
+exponential distribution, the least certain one of a mean.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 
-from warploom.decide.candidates import most_stages
 from warploom.decide.config import Config
+from warploom.decide.families.block_scaled import CONSUMERS, stage_of, why_not_tile, with_buffers
+from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
 from warploom.decide.machine import Machine
-from warploom.decide.model import predict
-from warploom.decide.problem import plain_gemm
+from warploom.decide.price.block_scaled import BLOCK, grouped_block_scaled_work
+from warploom.decide.price.grouped import grouped_work, side_by_side
+from warploom.decide.price.work import Work
+from warploom.decide.problem import GemmProblem, plain_gemm
+from warploom.errors import IllegalCombination
+from warploom.target import ARCHS, SM90A
 from warploom.target.dtypes import bits_of
+from warploom.target.swizzle import ATOM_ROWS
 
-#: Bytes along K of one step: a row of the widest swizzle.
-_STEP_BYTES = 128
-#: Rows of X and of W of a tile, the usual one first: of those that were measured for 8 and 64
-#: groups (H200, 2026-11-22), one or the other was within 3 % of the best. Clusters of two, which
-#: share X, took 1 to 7 % longer where groups have many rows, and up to 30 % where they have few.
-_TILES = ((128, 256), (64, 256))
-#: What the model must promise of another tile than the usual one.
-_WORTH = 1.03
-#: Stages where the sizes are so small or odd that the model has no plain product for them.
-_STAGES = 4
+#: Rows of X and of W of a tile of which ptxas 13.0 spills no register: what finds the rows of a
+#: group needs some. Bytes along K of a step: rows of the widest swizzle.
+_TILES = (
+    *((128, columns) for columns in (256, 192, 160, 128, 96, 64)),
+    *((64, columns) for columns in (256, 192, 160, 128, 96, 64)),
+    *((192, columns) for columns in (160, 128, 96, 64)),
+    *((256, columns) for columns in (128, 96, 64)),
+)
+_STEP_BYTES = (128, 256)
+#: With block scales: tiles of which ptxas 13.0 spills no register.
+_SCALED_TILES = (
+    (128, 128), (64, 128), (128, 192), (128, 160), (192, 128), (64, 192), (64, 160), (192, 96),
+    (128, 96), (128, 64), (64, 96), (64, 64),
+)  # fmt: skip
+#: CTAs side by side that share rows of X, with block scales and without: then pairs took 1 to 7 %
+#: longer where groups have many rows, and up to 30 % where they have few (H200, 2026-11-22).
+_WIDTHS = {True: (1, 2), False: (1,)}
 #: Rows of a group, on average, if a call decides.
 _UNKNOWN_ROWS = 512
+#: Columns from which each chunk of a tile's results has a buffer, if stages leave room.
+_WIDE = 192
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,7 @@ class GroupedProblem:
         Of the weights of a group.
     dtype, out_dtype : str
         Of operands and of the result.
+    arch : str
     """
 
     groups: int
@@ -53,30 +71,114 @@ class GroupedProblem:
     k: int
     dtype: str = "float16"
     out_dtype: str = "float16"
+    arch: str = SM90A.name
+
+    @property
+    def rows(self) -> int:
+        """Rows of all groups together, as many as are made for if a call decides."""
+        return self.m or self.groups * _UNKNOWN_ROWS
 
 
-def choose_grouped(grouped: GroupedProblem, machine: Machine) -> Config:
-    """The config for a problem: rows of X are ``tile_m``, rows of W ``tile_n``."""
-    groups, n, k, size = grouped.groups, grouped.n, grouped.k, bits_of(grouped.dtype)
-    depth = _STEP_BYTES * 8 // size
-    rated = {}
-    for rows, columns in _TILES:
-        config = Config(rows, columns, depth, stages=2, consumers=min(2, rows // 64))
-        many = row_tiles(groups, grouped.m or groups * _UNKNOWN_ROWS, rows)
-        problem = plain_gemm(many * rows, n, k, grouped.dtype, grouped.out_dtype)
-        stages = most_stages(config, problem)
-        config = replace(config, stages=max(2, stages))
-        if stages >= 2 and config.why_not(problem) is None:
-            weights = groups * n * k * size / 8 / machine.dram_bytes
-            prediction = predict(problem, config, machine)
-            time = replace(prediction, dram=max(prediction.dram, weights)).total
-            rated[config] = time * (_WORTH if rated else 1.0)
-    if not rated:
-        return Config(*_TILES[0], depth, stages=_STAGES)
-    return min(rated, key=rated.__getitem__)
+@dataclass(frozen=True)
+class GroupedBlockScaledProblem(GroupedProblem):
+    """A grouped GEMM with a scale for each block of 128 elements along K.
+
+    Attributes are those of :class:`GroupedProblem`.
+    """
+
+    dtype: str = "float8_e4m3fn"
+    out_dtype: str = "bfloat16"
+
+
+def choose_grouped(problem: GroupedProblem, machine: Machine) -> Config:
+    """The config for a problem: rows of X are ``tile_m``, rows of W ``tile_n``.
+
+    Raises
+    ------
+    IllegalCombination
+        If none is legal.
+    """
+    return grouped_configs(problem, machine)[0]
+
+
+def grouped_configs(problem: GroupedProblem, machine: Machine) -> list[Config]:
+    """The legal configs that are worth a measurement, the fastest by the model first.
+
+    Raises
+    ------
+    IllegalCombination
+        If none is legal.
+    """
+    found = _configs(problem, machine)
+    if not found:
+        raise IllegalCombination(f"No tile of {problem} fits into the shared memory of a CTA.")
+    return list(found)
+
+
+def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
+    """Why no kernel for a problem can have these choices; None if a kernel can."""
+    arch, gemm = ARCHS[problem.arch], _gemm(problem)
+    if config.cluster_n > 1 and config.tile_m % (config.cluster_n * ATOM_ROWS):
+        return (
+            f"cluster_n = {config.cluster_n}: CTAs load whole swizzle atoms, and share a tile of "
+            f"{config.tile_m} rows."
+        )
+    scaled = isinstance(problem, GroupedBlockScaledProblem)
+    tile, tiles = (config.tile_m, config.tile_n), _SCALED_TILES if scaled else _TILES
+    if reason := why_not_tile(tile, config.consumers, tiles):
+        return reason
+    if scaled:
+        return shared_bytes(config, gemm, stage_of(problem.dtype, config), arch)
+    return config.why_not(gemm, arch)
 
 
 def row_tiles(groups: int, m: int, rows: int) -> int:
     """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known."""
     return max(1, round(groups / -math.expm1(-rows * groups / max(m, 1))))
 
+
+@lru_cache(maxsize=512)
+def _configs(problem: GroupedProblem, machine: Machine) -> tuple[Config, ...]:
+    scaled = isinstance(problem, GroupedBlockScaledProblem)
+    formulas = grouped_block_scaled_work if scaled else grouped_work
+
+    def work(config: Config) -> Work:
+        return formulas(
+            problem.groups, problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype,
+            config, row_tiles(problem.groups, problem.rows, config.tile_m),
+        )  # fmt: skip
+
+    return tuple(ranked(_candidates(problem), work, machine))
+
+
+def _candidates(problem: GroupedProblem) -> Iterator[Config]:
+    """Legal configs whose clusters the problem has tiles for."""
+    arch, gemm = ARCHS[problem.arch], _gemm(problem)
+    widths = _WIDTHS[isinstance(problem, GroupedBlockScaledProblem)]
+    for (rows, columns, depth), width in product(_tiles(problem), widths):
+        if side_by_side(problem.n, columns, width)[1] != width:
+            continue
+        config = Config(
+            rows, columns, depth, 1, consumers=CONSUMERS[rows], cluster_n=width, pdl=False
+        )
+        size = bits_of(problem.dtype) // 8
+        tiles = tuple(size * tile for tile in stage_of(problem.dtype, config))
+        found = with_stages(config, gemm, tiles, arch)
+        if found is not None and columns >= _WIDE:
+            found = with_buffers(found, gemm, tiles, problem.arch)
+        if found is not None and why_not_grouped(problem, found) is None:
+            yield found
+
+
+def _tiles(problem: GroupedProblem) -> Iterator[tuple[int, int, int]]:
+    """Rows of X, rows of W and K of a step."""
+    if isinstance(problem, GroupedBlockScaledProblem):
+        yield from ((*tile, BLOCK) for tile in _SCALED_TILES)
+        return
+    for tile, row in product(_TILES, _STEP_BYTES):
+        yield *tile, row * 8 // bits_of(problem.dtype)
+
+
+def _gemm(problem: GroupedProblem) -> GemmProblem:
+    """A GEMM whose tiles, and results on their way to memory, are those of the program."""
+    return plain_gemm(problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from warploom.decide.config import Config
@@ -31,16 +32,16 @@ _UNKNOWN_ROWS = 16
 #: Rows of X of a tile where there are more; others are even shares of few rows.
 _ROWS, _MOST_SHARES = (64, 128, 192, 256), 4
 #: Warpgroups that multiply, each 64 rows of W, and K of a step.
-_CONSUMERS, _DEPTHS = (1, 2, 3), (64, 128, 256)
+_CONSUMERS, _DEPTHS = (1, 2, 3), (256, 128, 64)
 #: How CTAs and warpgroups share tiles, and how many of an SM do.
 _SHARES: tuple[dict[str, Any], ...] = (
-    {}, {"cluster_m": 2}, {"cluster_n": 2}, {"cluster_m": 4}, {"stream_k": True},
-    {"ctas_per_sm": 2},
+    {"cluster_m": 2}, {"cluster_m": 4}, {"cluster_n": 2}, {"stream_k": True}, {},
     *({"split_k": parts, "reduce_through": "cluster"} for parts in REDUCING_CLUSTERS),
+    {"ctas_per_sm": 2},
 )  # fmt: skip
 #: Warpgroups that share steps do so without CTAs that share X: both together took 0.97 to 1.05 of
 #: the time of slices alone, in three of three GEMMs (H200, 2026-11-21).
-_SLICES = (1, 2, 3)
+_SLICES = (3, 2, 1)
 #: Up to so many rows of X, CTAs that share tiles of several warpgroups by stream-K took 1.02 to
 #: 1.17 of the time of other shares, in all of four GEMMs (H200, 2026-11-21).
 _SHARED_ROWS = 64
@@ -152,34 +153,35 @@ def _configs(problem: QuantisedProblem, machine: Machine) -> tuple[Config, ...]:
 def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]:
     """Legal configs whose tiles and clusters the problem has a use for."""
     gemm, arch, hopper = _gemm(problem), ARCHS[problem.arch], problem.arch == SM90A.name
-    depths = [depth for depth in _DEPTHS if _divides(problem, depth)]
-    for rows in _rows(problem.m, hopper):
-        for consumers in _CONSUMERS if hopper else _CONSUMERS[:2]:
-            for depth in depths:
-                tile = Config(
-                    rows, WGMMA_M * consumers, depth, stages=1, consumers=consumers, swap_ab=True
-                )
-                tiles = -(-problem.n // tile.tile_n), -(-problem.m // rows)
-                for share in _SHARES if hopper else _OTHER_SHARES:
-                    if not _is_of_use(share, tile, tiles, machine):
-                        continue
-                    for slice_k in _slices(share, consumers) if hopper else (1,):
-                        config = replace(tile, slice_k=slice_k, **share)
-                        config = with_stages(config, gemm, _stage(problem, config), arch)
-                        if config is not None and why_not_quantised(problem, config) is None:
-                            yield config
+    tiles = product(
+        _SHARES if hopper else _OTHER_SHARES, _rows(problem.m, hopper),
+        _CONSUMERS if hopper else _CONSUMERS[:2],
+        [depth for depth in _DEPTHS if _divides(problem, depth)],
+    )  # fmt: skip
+    for share, rows, consumers, depth in tiles:
+        tile = Config(
+            rows, WGMMA_M * consumers, depth, stages=1, consumers=consumers, swap_ab=True, **share
+        )
+        if not _is_of_use(share, tile, problem, machine):
+            continue
+        for slice_k in _slices(share, consumers) if hopper else (1,):
+            config = replace(tile, stages=slice_k, slice_k=slice_k)
+            config = with_stages(config, gemm, _stage(problem, config), arch)
+            if config is not None and why_not_quantised(problem, config) is None:
+                yield config
 
 
 def _slices(share: dict[str, Any], consumers: int) -> tuple[int, ...]:
     """Warpgroups that may share the steps of a tile."""
     alone = consumers == 1 and not share.keys() & {"cluster_m", "cluster_n"}
-    return _SLICES if alone else _SLICES[:1]
+    return _SLICES if alone else (1,)
 
 
 def _is_of_use(
-    share: dict[str, Any], tile: Config, tiles: tuple[int, int], machine: Machine
+    share: dict[str, Any], tile: Config, problem: QuantisedProblem, machine: Machine
 ) -> bool:
     """Whether there are tiles for all CTAs of a cluster, and few enough to be cut."""
+    tiles = -(-problem.n // tile.tile_n), -(-problem.m // tile.tile_m)
     if tiles[0] < share.get("cluster_m", 1) or tiles[1] < share.get("cluster_n", 1):
         return False
     if "stream_k" in share:
@@ -193,7 +195,8 @@ def _rows(m: int, hopper: bool) -> list[int]:
         return [next((rows for rows in _OTHER_ROWS if rows >= m), _OTHER_ROWS[-1])]
     shares = (-(-m // parts) for parts in range(1, _MOST_SHARES + 1))
     even = {-(-rows // ATOM_ROWS) * ATOM_ROWS for rows in shares}
-    return sorted({rows for rows in even if rows <= max(_ROWS)} | {r for r in _ROWS if r < m})
+    fewer = {rows for rows in _ROWS if rows < m}
+    return sorted({rows for rows in even if rows <= max(_ROWS)} | fewer, reverse=True)
 
 
 def _divides(problem: QuantisedProblem, depth: int) -> bool:

@@ -84,7 +84,7 @@ def block_scaled_work(
         order_mmas=config.order_mmas,
         # Of the two MMAs of a step the second is issued behind the loads, but for one accumulator.
         waits=(Wait(float(products if config.scales_ahead else each)),),
-        rounds=bands,
+        rounds=products,
     )  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def grouped_block_scaled_work(
         nest=Nest(fma=2.0 * rows * columns, shared=float(rows + columns)),
         sum_bytes=float(rows * columns * _SUM_BYTES),
         waits=(Wait(1.0),),
+        rounds=1,
         **launched(config),
     )  # fmt: skip
 

@@ -52,6 +52,10 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     compute = work.dequantised / consumers / SM90A.warpgroup * machine.dequantise_cycles
     # A warpgroup that also computes leaves the tensor cores to the others meanwhile.
     nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
+    if work.rounds:
+        # Each scheduler has a warp of the warpgroup, and issues one instruction a cycle.
+        count = sum(mma.times for mma in work.mmas)
+        nest += machine.step_instructions + machine.mma_instructions * count
     late = _late_cycles(work, machine, multiply / consumers)
     alone = _alternating(work, multiply, nest, 1, late) if nest else multiply
     own = alone + compute + machine.wait_cycles + machine.issue_cycles * issued

@@ -42,18 +42,21 @@ def waits_of(step: list[Visit], dequantising: list[Visit], steps: float) -> tupl
 
 
 def rounds_of(step: list[Visit]) -> int:
-    """MMAs of a step into the same accumulator, with nests between them that read it."""
-    found: dict[Buffer, int] = {}
-    free: set[Buffer] = set()
+    """MMAs of a step whose results nests read in the step.
+
+    0 if some run on when the step ends, as those do that add to what earlier steps have computed.
+    """
+    count = 0
+    written: set[Buffer] = set()
     for visit in step:
         if isinstance(visit.statement, views.Mma):
-            tile = visit.statement.d
-            if tile not in found or tile in free:
-                found[tile] = found.get(tile, 0) + 1
-            free.discard(tile)
+            if visit.statement.accumulates is not False:
+                return 0
+            written.add(visit.statement.d)
+            count += 1
         else:
-            free |= _read(visit)
-    return max(found.values(), default=1)
+            written -= _read(visit)
+    return 0 if written else count
 
 
 def _use(step: list[Visit], reads: list[set[Buffer]], at: int) -> int:

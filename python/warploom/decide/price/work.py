@@ -217,8 +217,7 @@ class Work(NamedTuple):
     waits : tuple of Wait
         Elements that threads load from memory in a step, without TMA, and use in it.
     rounds : int
-        MMAs of a step into the same accumulator, each of which waits until nests have read the one
-        before.
+        MMAs of a step whose results nests read in the step; 0 where some run on when it ends.
     """
 
     tiles: tuple[int, int]
@@ -248,7 +247,7 @@ class Work(NamedTuple):
     pdl: bool = True
     prefetch_l2: bool = False
     waits: tuple[Wait, ...] = ()
-    rounds: int = 1
+    rounds: int = 0
 
 
 def lines_touched(row_bytes: float, pitch: float) -> float:
