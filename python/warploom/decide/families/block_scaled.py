@@ -1,4 +1,4 @@
-"""Configs for :mod:`warploom.programs.gemm_block_scaled` and its grouped form, by the model of costs.
+"""Configs for :mod:`warploom.programs.gemm_block_scaled`, by the model of costs.
 
 A thread holds its sums and, beside them, the MMA of one block: 64 x 192 elements of each fill the
 registers of a warpgroup, or three times 64 x 128 where two MMAs are under way. The scales of a step
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from warploom.decide.config import Config
-from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
+from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, block_scaled_work
 from warploom.decide.price.work import Work
@@ -88,8 +88,11 @@ def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | N
         (config.tile_m, config.cluster_n, "cluster_n"),
     ):
         if ctas > 1 and rows % (ctas * ATOM_ROWS):
-            return f"{name} = {ctas}: CTAs load whole swizzle atoms, and share a tile of {rows} rows."
-    return shared_bytes(config, _gemm(problem), stage_of(problem.dtype, config), arch)
+            return (
+                f"{name} = {ctas}: each CTA loads whole swizzle atoms of {ATOM_ROWS} rows, and the "
+                f"tile that they share has {rows}."
+            )
+    return why_no_room(config, _gemm(problem), stage_of(problem.dtype, config), arch)
 
 
 @lru_cache(maxsize=512)

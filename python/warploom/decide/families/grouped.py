@@ -15,7 +15,7 @@ from itertools import product
 
 from warploom.decide.config import Config
 from warploom.decide.families.block_scaled import CONSUMERS, stage_of, why_not_tile, with_buffers
-from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
+from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, grouped_block_scaled_work
 from warploom.decide.price.grouped import grouped_work, side_by_side
@@ -128,7 +128,7 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
     if reason := why_not_tile(tile, config.consumers, tiles):
         return reason
     if scaled:
-        return shared_bytes(config, gemm, stage_of(problem.dtype, config), arch)
+        return why_no_room(config, gemm, stage_of(problem.dtype, config), arch)
     return config.why_not(gemm, arch)
 
 

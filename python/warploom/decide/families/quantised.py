@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from warploom.decide.config import Config
-from warploom.decide.families.ranked import ranked, shared_bytes, with_stages
+from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
 from warploom.decide.price.quantised import quantised_work
 from warploom.decide.price.work import Work
@@ -122,8 +122,8 @@ def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
     depth, arch = config.tile_k, ARCHS[problem.arch]
     if not _divides(problem, depth):
         return (
-            f"tile_k = {depth}: it must divide k {problem.k}, be a multiple of {problem.block}, and "
-            f"be a multiple or a part of the group {problem.group}."
+            f"tile_k = {depth}: it must divide k {problem.k}, be a multiple of the {problem.block} "
+            f"weights that lie together, and a multiple or a part of the group {problem.group}."
         )
     for tile, ctas, name in (
         (config.tile_m, config.cluster_m, "cluster_m"),
@@ -135,7 +135,9 @@ def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
                 f"tile that they share has {tile}."
             )
     gemm = _gemm(problem)
-    return config.why_not(gemm, arch) or shared_bytes(config, gemm, _stage(problem, config), arch)
+    return config.why_not(gemm, arch) or why_no_room(
+        config, gemm, _stage(problem, config), arch, _aside(problem, config)
+    )
 
 
 @lru_cache(maxsize=512)
@@ -166,7 +168,9 @@ def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]
             continue
         for slice_k in _slices(share, consumers) if hopper else (1,):
             config = replace(tile, stages=slice_k, slice_k=slice_k)
-            config = with_stages(config, gemm, _stage(problem, config), arch)
+            config = with_stages(
+                config, gemm, _stage(problem, config), arch, _aside(problem, config)
+            )
             if config is not None and why_not_quantised(problem, config) is None:
                 yield config
 
@@ -212,6 +216,11 @@ def _gemm(problem: QuantisedProblem) -> GemmProblem:
         problem.m, problem.n, problem.k, 1, problem.dtype, problem.dtype, "NT", "float32", 1, 16.0,
         float(problem.bits), (), (problem.dtype,), computed=(False, True),
     )  # fmt: skip
+
+
+def _aside(problem: QuantisedProblem, config: Config) -> int:
+    """Bytes of dequantised weights in shared memory, where MMAs read no registers."""
+    return 0 if problem.arch == SM90A.name else config.tile_n * config.tile_k * _BYTES
 
 
 def _stage(problem: QuantisedProblem, config: Config) -> tuple[int, int, int]:

@@ -49,8 +49,8 @@ def ranked(
     return [*found, *sorted(alike, key=places.__getitem__)]
 
 
-def shared_bytes(
-    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch
+def why_no_room(
+    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch, aside: int = 0
 ) -> str | None:
     """Why a CTA has no room for what a kernel keeps in shared memory; None if it has.
 
@@ -62,8 +62,10 @@ def shared_bytes(
     tiles : iterable of int
         Bytes of each tile of a stage; all stages of a tile are aligned together.
     arch : Arch
+    aside : int
+        Bytes of other tiles in shared memory.
     """
-    needed = _shared_bytes(config, problem, tiles)
+    needed = _shared_bytes(config, problem, tiles) + aside
     limit = arch.shared_bytes_of_each(config.ctas_per_sm)
     if needed <= limit:
         return None
@@ -75,15 +77,15 @@ def shared_bytes(
 
 
 def with_stages(
-    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch
+    config: Config, problem: GemmProblem, tiles: Iterable[int], arch: Arch, aside: int = 0
 ) -> Config | None:
     """A config with as many stages as fit and help; None if too few fit.
 
-    Parameters are those of :func:`shared_bytes`; warpgroups that share steps have as many stages
+    Parameters are those of :func:`why_no_room`; warpgroups that share steps have as many stages
     each.
     """
     tiles = tuple(tiles)
-    limit, shared = arch.shared_bytes_of_each(config.ctas_per_sm), config.slice_k
+    limit, shared = arch.shared_bytes_of_each(config.ctas_per_sm) - aside, config.slice_k
     least = -(-LEAST_STAGES // shared) * shared
     # Ends of tiles may lie in the middle of an atom, so the last stages are tried.
     fixed = _shared_bytes(replace(config, stages=shared), problem, ())

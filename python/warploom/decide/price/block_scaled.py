@@ -19,7 +19,7 @@ from warploom.decide.price.work import (
     chunk_lines,
     lines_touched,
 )
-from warploom.target import wgmma_kind
+from warploom.target import WgmmaKind, wgmma_kind
 from warploom.target.dtypes import bits_of
 from warploom.tile.choices import POLICIES
 
@@ -113,5 +113,5 @@ def bands_of(rows: int) -> int:
     return 2 if rows > MOST_ROWS else 1
 
 
-def _kind(dtype: str):  # noqa: ANN202
+def _kind(dtype: str) -> WgmmaKind:
     return wgmma_kind(dtype, dtype, "float32")
