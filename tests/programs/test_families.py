@@ -1,4 +1,4 @@
-"""Programs with configs that the model of costs draws from: results, and what ptxas says of them."""
+"""Programs with random configs of their families: results, and what ptxas says of them."""
 
 from __future__ import annotations
 

@@ -297,14 +297,13 @@ CHOICES = (
         "Whether computing warpgroups issue their MMAs in order: while those of one run, the "
         "others compute with their results. For loops that use results in the step that has them.",
         False,
-        rule="Off. Block scales have it for tiles of 256 x 128, which took 0.92 to 1.04 of the "
-        "time; other tiles took 0.97 to 1.05 (30 configs).",
+        rule="Off for GEMMs, whose MMAs run on from step to step. For block scales the model "
+        "chooses: tiles of 256 x 128 took 0.92 to 1.04 of the time with it, others 0.97 to 1.05 "
+        "(30 configs).",
     ),
     Choice(
         "scales_ahead", Flag(),
         "Whether the scales of blocks are loaded a step before their operands.", False,
-        priced=False,
-        rule="On for more than 256 rows: tiles of 256 x 128 took 0.83 to 0.95 of the time with it.",
     ),
     _hint("set_registers", Flag(),
         "Whether warps of different roles may get different numbers of registers; if not, all keep "
