@@ -46,8 +46,8 @@ class Machine:
     persistent : float
         Microseconds more for the loop over tiles.
     cluster : float
-        Microseconds more until the CTAs of a cluster know that all have begun, and have ended: two
-        barriers, of the latency between SMs (Luo et al.: 180 cycles each).
+        Microseconds more until the CTAs of a cluster know that all have begun, and have ended. An
+        estimate that was not measured: two barriers of 180 cycles.
     first_load : float
         Microseconds from the first request to the first step.
     fill : float
@@ -55,8 +55,8 @@ class Machine:
     latency : float
         Microseconds from the request for a stage to its arrival, in the loop.
     load_cycles : float
-        Cycles from a thread's load of an element in memory to its value: what chasing pointers
-        measures (Luo et al., "Dissecting the NVIDIA Hopper Architecture", 2025: 478.8).
+        Cycles from a thread's load of an element in memory to its value. An estimate that was not
+        measured: more than a hit in the L2 cache takes, and about what memory takes.
     copy_cycles : float
         Cycles of the TMA unit for a box of a stage.
     same_line : float
@@ -106,7 +106,8 @@ class Machine:
     step_instructions, mma_instructions : float
         Instructions of a warp in a step, and for each of its MMAs, beside nests: descriptors,
         addresses, barriers. They count where a warpgroup waits for its MMAs in the step. Machine
-        code of ptxas 13.0 has 85 in a step of one MMA of 128 bytes along K, and 125 of two.
+        code of ptxas 13.0 has 81 to 112 in a step of one MMA of 128 bytes along K, and 118 to 155
+        of two (twelve block-scaled kernels).
     reduction_cycles : float
         Cycles in which the threads of a warpgroup exchange what they have reduced of a row; fitted
         to attention of 4096 to 16384 tokens and heads of 64 and 128 elements.
