@@ -63,13 +63,14 @@ class Draw:
         out = self.of(*HALVES) if dtype in BYTES else self.of(None, *HALVES)
         return gemm_grouped(
             self.groups(), self.size(8), self.size(128 // bits_of(dtype)), self.rows(), dtype, out,
-            self.of("int32", "int64"),
+            self.of("int32", "int64"), arch=self.arch,
         )  # fmt: skip
 
     def gemm_grouped_block_scaled(self) -> Any:
         return gemm_grouped_block_scaled(
             self.groups(), self.size(8), self.size(16), self.rows(),
             self.of(*BYTES), self.of(*HALVES), self.of("MK", "KM"), self.of("int32", "int64"),
+            arch=self.arch,
         )  # fmt: skip
 
     def gemm_quantised(self) -> Any:

@@ -109,13 +109,14 @@ def test_random_configs_of_groups_with_block_scales_compute_right(
 _DEFAULTS: dict[str, Callable[[int | None, str], Any]] = {
     "quantised": lambda m, arch: gemm_quantised(1024, 1024, m, arch=arch),
     "block scales": lambda m, arch: gemm_block_scaled(1024, 1024, m, arch=arch),
-    "grouped": lambda m, _: gemm_grouped(8, 1024, 1024, m, "bfloat16"),
+    "grouped": lambda m, arch: gemm_grouped(8, 1024, 1024, m, "bfloat16", arch=arch),
+    # The architecture of the current target.
     "grouped, block scales": lambda m, _: gemm_grouped_block_scaled(8, 1024, 1024, m),
 }
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-@pytest.mark.parametrize("rows", [None, 1, 100, 600, 8000])
+@pytest.mark.parametrize("rows", [None, 1, 100, 600, 4096, 8000])
 @pytest.mark.parametrize("name", _DEFAULTS)
 @pytest.mark.some(2)
 def test_defaults_need_no_more_registers_and_shared_memory_than_there_are(

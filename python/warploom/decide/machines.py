@@ -62,6 +62,23 @@ def _scaled(gpu: Gpu) -> Machine:
     )
 
 
+def arch_for(target: Target | None = None) -> str:
+    """The architecture that decisions are made for, ``"sm_90a"`` where no target says another.
+
+    Parameters
+    ----------
+    target : Target, optional
+        By default the current target.
+    """
+    target = target or Target.current(allow_none=True)
+    if target is None:
+        return SM90A.name
+    try:
+        return gpu_of(target).arch.name
+    except IllegalCombination:  # of another kind, or of an architecture that is none of ours
+        return SM90A.name
+
+
 def machine_for(target: Target | None = None) -> Machine:
     """The machine that decisions are made for.
 

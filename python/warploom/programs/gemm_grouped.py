@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.decide.families.grouped import GroupedProblem
+from warploom.decide.machines import arch_for
 from warploom.decide.price.grouped import side_by_side
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
@@ -36,6 +37,7 @@ def gemm_grouped(
     indptr_dtype: str = "int32",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
+    arch: str | None = None,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a GEMM with other weights for each group of rows.
@@ -55,6 +57,9 @@ def gemm_grouped(
         :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
+    arch : str, optional
+        What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``; by default that
+        of the current target, and without a target the former.
     **hints
         Those of :func:`warploom.tile.hints`; ``group``: tiles of rows of a band, see
         :mod:`~warploom.programs.group_slots`.
@@ -75,7 +80,7 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        config = choose(GroupedProblem(groups, m, n, k, dtype, out_dtype))
+        config = choose(GroupedProblem(groups, m, n, k, dtype, out_dtype, arch or arch_for()))
         tile = (config.tile_m, config.tile_n, config.tile_k)
         stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
     rows, (bm, bn, bk) = row_count(m), tile

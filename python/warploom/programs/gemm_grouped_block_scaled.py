@@ -15,6 +15,7 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.decide.families.grouped import GroupedBlockScaledProblem
+from warploom.decide.machines import arch_for
 from warploom.decide.price.block_scaled import BLOCK
 from warploom.decide.price.grouped import side_by_side
 from warploom.decide.selector import choose
@@ -39,6 +40,7 @@ def gemm_grouped_block_scaled(
     indptr_dtype: str = "int32",
     tile: tuple[int, int] | None = None,
     stages: int | None = None,
+    arch: str | None = None,
     **hints: Any,
 ) -> PrimFunc:
     """The tile program of a GEMM with other weights for each group of rows, and block scales.
@@ -58,6 +60,9 @@ def gemm_grouped_block_scaled(
         are those of :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
+    arch : str, optional
+        What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``; by default that
+        of the current target, and without a target the former.
     **hints
         Those of :func:`warploom.tile.hints`; ``group``: tiles of rows of a band, see
         :mod:`~warploom.programs.group_slots`.
@@ -78,7 +83,9 @@ def gemm_grouped_block_scaled(
     check_groups(groups, indptr_dtype)
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     if tile is None:
-        config = choose(GroupedBlockScaledProblem(groups, m, n, k, dtype, out_dtype))
+        config = choose(
+            GroupedBlockScaledProblem(groups, m, n, k, dtype, out_dtype, arch or arch_for())
+        )
         tile, stages = (config.tile_m, config.tile_n), stages or config.stages
         hints = {**config.hints(usual=False), **hints}
     rows, (bm, bn), blocks = row_count(m), tile, -(-k // BLOCK)

@@ -34,6 +34,8 @@ _TILES = (
 )  # fmt: skip
 #: Warpgroups that compute: two for 256 rows, each of which multiplies one half after the other.
 CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+#: Warpgroups that compute on other architectures than Hopper.
+MOST_CONSUMERS_ELSEWHERE = 2
 #: CTAs of a cluster that share rows of B, none, and rows of A. Clusters of 2 x 2 took twice as long
 #: as others (six GEMMs, H200, 2026-11-22).
 _CLUSTERS = ((2, 1), (1, 1), (1, 2))
@@ -81,6 +83,11 @@ def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | N
     tile, arch = (config.tile_m, config.tile_n, config.tile_k), ARCHS[problem.arch]
     if reason := why_not_tile(tile, config.consumers, _TILES):
         return reason
+    if arch is not SM90A and config.consumers > MOST_CONSUMERS_ELSEWHERE:
+        return (
+            f"{config.consumers} consumers: tensor memory holds the rows of at most "
+            f"{MOST_CONSUMERS_ELSEWHERE}."
+        )
     if config.order_mmas and (config.consumers == 1 or arch is not SM90A):
         return "order_mmas: only several warpgroups of wgmma issue MMAs in order."
     for rows, ctas, name in (

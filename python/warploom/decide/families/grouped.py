@@ -35,6 +35,10 @@ _TILES = (
     *((256, columns) for columns in (128, 96, 64)),
 )
 _STEP_BYTES = (128, 256)
+#: The same on other architectures than Hopper, without block scales and with them.
+_TILES_ELSEWHERE = {
+    False: ((128, 256), (64, 256), (128, 128), (64, 128)), True: ((128, 128), (64, 128))
+}  # fmt: skip
 #: With block scales: tiles of which ptxas 13.0 spills no register.
 _SCALED_TILES = (
     (128, 128), (64, 128), (128, 192), (128, 160), (192, 128), (64, 192), (64, 160), (192, 96),
@@ -123,11 +127,10 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
             f"cluster_n = {config.cluster_n}: CTAs load whole swizzle atoms, and share a tile of "
             f"{config.tile_m} rows."
         )
-    scaled = isinstance(problem, GroupedBlockScaledProblem)
-    tile, tiles = (config.tile_m, config.tile_n), _SCALED_TILES if scaled else _TILES
-    if reason := why_not_tile(tile, config.consumers, tiles):
+    tile = config.tile_m, config.tile_n
+    if reason := why_not_tile(tile, config.consumers, _tiles_of(problem)):
         return reason
-    if scaled:
+    if isinstance(problem, GroupedBlockScaledProblem):
         return why_no_room(config, gemm, stage_of(problem.dtype, config), arch)
     return config.why_not(gemm, arch)
 
@@ -170,13 +173,21 @@ def _candidates(problem: GroupedProblem) -> Iterator[Config]:
             yield found
 
 
+def _tiles_of(problem: GroupedProblem) -> tuple[tuple[int, int], ...]:
+    """Rows of X and rows of W of the tiles whose registers suffice."""
+    scaled = isinstance(problem, GroupedBlockScaledProblem)
+    if problem.arch != SM90A.name:
+        return _TILES_ELSEWHERE[scaled]
+    return _SCALED_TILES if scaled else _TILES
+
+
 def _tiles(problem: GroupedProblem) -> Iterator[tuple[int, int, int]]:
     """Rows of X, rows of W and K of a step."""
-    if isinstance(problem, GroupedBlockScaledProblem):
-        yield from ((*tile, BLOCK) for tile in _SCALED_TILES)
-        return
-    for tile, row in product(_TILES, _STEP_BYTES):
-        yield *tile, row * 8 // bits_of(problem.dtype)
+    for tile in _tiles_of(problem):
+        if isinstance(problem, GroupedBlockScaledProblem):
+            yield *tile, BLOCK
+        else:
+            yield from ((*tile, row * 8 // bits_of(problem.dtype)) for row in _STEP_BYTES)
 
 
 def _gemm(problem: GroupedProblem) -> GemmProblem:
