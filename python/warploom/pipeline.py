@@ -17,6 +17,7 @@ from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
 from warploom.lower.host.cooperative_launch import LaunchTogether
 from warploom.lower.host.host_memory import KeepScalarsOnHost
+from warploom.lower.host.merge_kernels import MergeEqualKernels
 from warploom.lower.host.own_device import AskOwnDevice
 from warploom.lower.host.programmatic_launch import ProgrammaticLaunch
 from warploom.lower.host.share_tensor_maps import ShareTensorMaps
@@ -44,7 +45,7 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
             return passes(mod)
 
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
-    ours += [LaunchTogether(), _OF_HOST]
+    ours += [LaunchTogether(), _OF_HOST, MergeEqualKernels()]
     return tvm.transform.Sequential(ours), host, device
 
 

@@ -27,6 +27,7 @@ from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.callback import is_observed, observe_compilations
 from warploom.compiler.invoke import Output
 from warploom.compiler.module_key import module_key
+from warploom.compiler.parts import collect, format_of
 from warploom.errors import CacheWarning
 from warploom.warn import Notice, deferred, warn
 
@@ -50,21 +51,30 @@ _recorded: contextvars.ContextVar[list[DeviceCode] | None] = contextvars.Context
 
 
 def recording_create(stock: Any) -> Callable[..., Any]:
-    """``ffi.Module.create.cuda`` that notes the parts of a module for :func:`remembered`."""
+    """``ffi.Module.create.cuda`` for :func:`remembered` and for modules in parts.
+
+    It notes the parts of a module, and leaves sources that
+    :func:`warploom.compiler.parts.build_in_parts` collects uncompiled.
+    """
 
     def create(code: bytes, format: str, functions: Any, sources: Any) -> Any:
-        recorded = _recorded.get()
-        if recorded is None or str(format) != "cuda":
-            return stock(code, format, functions, sources)
         import tvm
         import tvm_ffi
 
-        # As TVM does it, which keeps the binary to itself.
-        source = bytes(code).decode()
-        binary = bytes(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source))
-        compiled = "ptx" if binary.startswith(b"/") else "cubin"
-        recorded.append(DeviceCode(binary, compiled, tvm.ir.save_json(functions), source))
-        return stock(binary, compiled, functions, {**sources, "cuda": source})
+        recorded = _recorded.get()
+        if str(format) == "cuda":
+            source = bytes(code).decode()
+            if collect(source, functions, sources):
+                return stock(b"", "cubin", functions, sources)
+            if recorded is None:
+                return stock(code, format, functions, sources)
+            # As TVM does it, which keeps the binary to itself.
+            code = bytes(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source))
+            format, sources = format_of(code), {**sources, "cuda": source}
+        if recorded is not None:
+            source, metadata = str(sources["cuda"]), tvm.ir.save_json(functions)
+            recorded.append(DeviceCode(bytes(code), str(format), metadata, source))
+        return stock(code, format, functions, sources)
 
     return create
 
@@ -196,7 +206,7 @@ def _record() -> Iterator[list[DeviceCode]]:
 
 def pack(module: Any, devices: list[DeviceCode]) -> bytes | None:
     """An entry of the cache; None if a module has other parts than host code and ``devices``."""
-    kinds = [str(each.kind) for each in module.imports]
+    kinds = [str(each.kind) for each in _imports(module)]
     if str(module.kind) != "llvm" or kinds != ["cuda"] * len(devices) or not devices:
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -210,6 +220,12 @@ def pack(module: Any, devices: list[DeviceCode]) -> bytes | None:
         "formats": [each.format for each in devices],
     }
     return b"".join([json.dumps(header).encode(), b"\n", *parts])
+
+
+def _imports(module: Any) -> Iterator[Any]:
+    for imported in module.imports:
+        yield imported
+        yield from _imports(imported)
 
 
 def load(entry: bytes) -> Any:

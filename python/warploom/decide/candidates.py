@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 from warploom.decide.config import Config
@@ -98,7 +97,7 @@ def tiles(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
             )
             if rows // 64 % consumers == 0 and config.why_not(problem) is None:
                 yield config
-                alternate = replace(config, ping_pong=True)
+                alternate = config.replace(ping_pong=True)
                 if not _may_alternate(problem, alternate, machine):
                     continue
                 if alternate.why_not(problem) is None:
@@ -124,20 +123,16 @@ def candidates(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config
             computed if tile.consumers == 1 else (1,),
         )  # fmt: skip
         for (cluster_m, cluster_n), split, ctas, slice_k in shares:
-            config = replace(
-                tile, cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
-                slice_k=slice_k,
-            )  # fmt: skip
-            if not has_neighbours(problem, config):
+            if not _has_neighbours(problem, tile, cluster_m, cluster_n):
                 continue
-            config = replace(
-                config,
-                l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
+            config = tile.replace(
+                cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
+                slice_k=slice_k, l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
                 prefetch_l2=streams,
-            )
+            )  # fmt: skip
             stages = most_stages(config, problem) // slice_k * slice_k
             if stages >= 2:
-                config = replace(config, stages=stages)
+                config = config.replace(stages=stages)
                 if config.why_not(problem) is None:
                     yield config
 
@@ -192,9 +187,13 @@ def _ctas(tile: Config) -> tuple[int, ...]:
 
 def has_neighbours(problem: GemmProblem, config: Config) -> bool:
     """Whether more than half of a cluster has tiles, along each of its dimensions."""
-    m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    return (config.cluster_m == 1 or m > config.tile_m * (config.cluster_m // 2)) and (
-        config.cluster_n == 1 or n > config.tile_n * (config.cluster_n // 2)
+    return _has_neighbours(problem, config, config.cluster_m, config.cluster_n)
+
+
+def _has_neighbours(problem: GemmProblem, tile: Config, cluster_m: int, cluster_n: int) -> bool:
+    m, n = problem.m or UNKNOWN_EXTENT, problem.n or UNKNOWN_EXTENT
+    return (cluster_m == 1 or m > tile.tile_m * (cluster_m // 2)) and (
+        cluster_n == 1 or n > tile.tile_n * (cluster_n // 2)
     )
 
 

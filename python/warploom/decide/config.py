@@ -13,7 +13,7 @@ from typing import Any
 
 from warploom.decide.problem import GemmProblem
 from warploom.decide.resources import KernelChoices
-from warploom.decide.rules import rules
+from warploom.decide.rules import violations
 from warploom.errors import IllegalCombination
 from warploom.target import GPUS, SM90A
 from warploom.target.arch import Arch
@@ -111,6 +111,6 @@ class Config(KernelChoices):
     def why_not(self, problem: GemmProblem, arch: Arch = SM90A) -> str | None:
         """Why no kernel for a problem can have these choices; None if a kernel can."""
         try:
-            return next((text for holds, text in rules(self, problem, arch) if not holds), None)
+            return next(violations(self, problem, arch), None)
         except IllegalCombination as reason:
             return str(reason)

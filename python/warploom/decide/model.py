@@ -17,7 +17,7 @@ __all__ = ["Prediction", "predict"]
 
 
 def predict(
-    problem: GemmProblem, config: Config, machine: Machine | None = None
+    problem: GemmProblem, config: Config, machine: Machine | None = None, policies: bool = True
 ) -> Prediction:
     """The time of one launch, back to back with others.
 
@@ -29,6 +29,8 @@ def predict(
         A legal one: see :meth:`Config.why_not`.
     machine : Machine, optional
         The GPU; by default that of the current target, and without a target an H200.
+    policies : bool
+        Whether what policies of the L2 cache change is wanted; else it counts as nothing.
 
     Examples
     --------
@@ -37,4 +39,4 @@ def predict(
     >>> predict(problem, choose(problem)).total < 250
     True
     """
-    return price(work_of(problem, config), machine or machine_for())
+    return price(work_of(problem, config), machine or machine_for(), policies)

@@ -26,8 +26,10 @@ Known = Callable[[GemmProblem], Config | None]
 
 #: Numbers of rows up to which a kernel may be chosen when it is launched.
 ROW_LIMITS = (16, 32, 64, 128, 256, 512, 1024)
-#: Another kernel costs code and compile time.
-_WORTH_A_KERNEL = 1.05
+#: How much longer than with its best config a number of rows may take, by the model, to share a
+#: kernel with more rows: another kernel costs a second of compilation. Results are in
+#: ``warploom_bench/results/2026-11-26-build-times.md``.
+SHARED_LOSS = 1.05
 #: Candidates of which the model tries variants, and changes that make a variant of one.
 _VARIED = 48
 _VARIANTS: tuple[dict[str, Any], ...] = (
@@ -81,11 +83,11 @@ def _variants(
     for change in _VARIANTS:
         if "split_k" in change and (config.cluster_m * config.cluster_n > 1 or config.split_k > 1):
             continue
-        variant = replace(config, **change, stages=1)
+        variant = config.replace(**change, stages=1)
         stages = most_stages(variant, problem) // variant.slice_k * variant.slice_k
         if stages < 2 or not has_neighbours(problem, variant):
             continue
-        variant = replace(variant, stages=stages)
+        variant = variant.replace(stages=stages)
         large = (variant.cluster_m, variant.cluster_n) in LARGE_CLUSTERS
         if large and not fits_at_once(problem, variant, machine):
             continue
@@ -112,8 +114,9 @@ def choose_by_rows(
 ) -> list[tuple[int | None, Config]]:
     """Configs for several numbers of rows, each with the largest number it is for.
 
-    One pair, of None, where the number of rows is known. A number of rows gets a config of its own
-    where they are known, or predicted to gain something.
+    One pair, of None, where the number of rows is known. Otherwise the fewest configs with which no
+    number of :data:`ROW_LIMITS` takes :data:`SHARED_LOSS` times as long as with its own best
+    config, by the model. Larger numbers have their best config.
 
     Parameters
     ----------
@@ -121,7 +124,8 @@ def choose_by_rows(
     machine : Machine, optional
         The GPU; by default that of the current target, and without a target an H200.
     known : function, optional
-        From a problem to the config that was measured for it, or None; it goes before predictions.
+        From a problem to the config that was measured for it, or None; it goes before predictions,
+        and is not replaced by that of other numbers of rows.
 
     Raises
     ------
@@ -129,18 +133,47 @@ def choose_by_rows(
         If none are legal.
     """
     known, machine = known or (lambda _: None), machine or machine_for()
-    current = known(problem) or choose_gemm(problem, machine)
-    configs: list[tuple[int | None, Config]] = [(None, current)]
-    for limit in reversed(ROW_LIMITS) if problem.m is None else ():
-        fixed = replace(problem, m=limit)
-        measured = known(fixed)
-        best = measured or choose_gemm(fixed, machine)
-        gain = _time(fixed, current, machine) / _time(fixed, best, machine)
-        if measured != current if measured else gain > _WORTH_A_KERNEL:
-            current = best
-            configs.insert(0, (limit, best))
+    config = known(problem) or choose_gemm(problem, machine)
+    left = [replace(problem, m=limit) for limit in ROW_LIMITS] if problem.m is None else []
+    configs: list[tuple[int | None, Config]] = [(None, config)]
+    left = left[: -_served(config, left, machine, known) or None]
+    while left:
+        possible = _good(left[-1], machine, known)
+        runs = [(_served(config, left, machine, known), config) for config in possible]
+        # Of equally long runs the first: it is the best for the largest number of rows.
+        length, config = max(runs, key=lambda run: run[0])
+        configs.insert(0, (left[-1].m, config))
+        left = left[:-length]
     return configs
 
 
+def _good(problem: GemmProblem, machine: Machine, known: Known) -> list[Config]:
+    """The configs that may be chosen for a number of rows: the measured one, or good ones."""
+    if measured := known(problem):
+        return [measured]
+    rated = ranked(problem, machine=machine)
+    if not rated:
+        raise IllegalCombination(f"There is no legal config for {problem}.")
+    return [config for time, config in rated if time <= rated[0][0] * SHARED_LOSS]
+
+
+def _served(
+    config: Config, problems: list[GemmProblem], machine: Machine, known: Known
+) -> int:
+    """How many of the last problems, from the last on, a config is good enough for."""
+    count = 0
+    for problem in reversed(problems):
+        measured = known(problem)
+        if measured is not None:
+            suits = measured == config
+        else:
+            best = _time(problem, choose_gemm(problem, machine), machine)
+            suits = _time(problem, config, machine) <= best * SHARED_LOSS
+        if not suits:
+            break
+        count += 1
+    return count
+
+
 def _time(problem: GemmProblem, config: Config, machine: Machine) -> float:
-    return predict(problem, config, machine).without_policies
+    return predict(problem, config, machine, policies=False).without_policies

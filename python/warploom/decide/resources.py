@@ -7,9 +7,9 @@ for thousands of candidates.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from warploom.decide.problem import ALIGN, GemmProblem, has_chunks, kind_of
 from warploom.errors import IllegalCombination
@@ -55,6 +55,24 @@ class KernelChoices(
         for name, value in vars(self).items():
             if (reason := _fault(name, value)) is not None:
                 raise IllegalCombination(f"{name} = {value!r}: {reason}.")
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values, as of :func:`dataclasses.replace`, in a tenth of the time.
+
+        Raises
+        ------
+        IllegalCombination
+            If a choice cannot have its value.
+        """
+        unknown = changes.keys() - vars(self).keys()
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: no such choice")
+        for name, value in changes.items():
+            if (reason := _fault(name, value)) is not None:
+                raise IllegalCombination(f"{name} = {value!r}: {reason}.")
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self), **changes)
+        return copy
 
     @property
     def accumulator(self) -> tuple[int, int]:
@@ -159,9 +177,9 @@ class KernelChoices(
 
     def most_stages(self, problem: GemmProblem, arch: Arch = SM90A) -> int:
         """Stages that fit into the shared memory of a CTA."""
-        bytes_ = replace(self, stages=1).shared_bytes(problem)
-        left = arch.shared_bytes_of_each(self.ctas_per_sm) - bytes_
-        return left // self.stage_bytes(problem) + 1
+        stage = self.stage_bytes(problem)
+        bytes_ = self.shared_bytes(problem) - (self.stages - 1) * stage
+        return (arch.shared_bytes_of_each(self.ctas_per_sm) - bytes_) // stage + 1
 
     def registers(self, arch: Arch) -> int:
         """Registers of a computing thread, once the loading ones have given theirs away."""

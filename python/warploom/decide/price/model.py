@@ -79,7 +79,7 @@ class Prediction:
         return {field.name: float(getattr(self, field.name)) for field in fields(self)}
 
 
-def price(work: Work, machine: Machine = H200) -> Prediction:
+def price(work: Work, machine: Machine = H200, policies: bool = True) -> Prediction:
     """The time of one launch of a work, back to back with others.
 
     Parameters
@@ -88,6 +88,8 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         What the kernel does.
     machine : Machine
         The GPU.
+    policies : bool
+        Whether :attr:`Prediction.policies` is wanted; else it is 0.
 
     Examples
     --------
@@ -126,7 +128,9 @@ def price(work: Work, machine: Machine = H200) -> Prediction:
         waves=launch.waves,
         overlap=machine.overlap_dram,
         throttle=throttle,
-        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle,
+        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle
+        if policies
+        else 0.0,
     )
 
 
