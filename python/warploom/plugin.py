@@ -104,6 +104,7 @@ def _register_language() -> None:
     with registered.trusted(all_before=True):
         table.register()
         _register_pipelines()
+    registered.note_legalizations()
     _register_relax()
 
 
@@ -156,6 +157,23 @@ def _register_builds() -> None:
         return remembering_build(falling_back(stock), _is_ours)(mod, target, pipeline)
 
     tvm.tirx.build = build
+    _register_relax_build()
+
+
+def _register_relax_build() -> None:
+    """``tvm.relax.build`` that keeps the executables of models."""
+    import tvm
+    from tvm.relax import vm_build
+
+    stock = vm_build.build
+
+    @functools.wraps(stock)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        from warploom.compiler.executable_cache import remembering_relax_build
+
+        return remembering_relax_build(stock)(*args, **kwargs)
+
+    tvm.relax.build = vm_build.build = build
 
 
 def _register_pipelines() -> None:

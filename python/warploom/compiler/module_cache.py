@@ -86,7 +86,8 @@ def remembering_build(
 
     ``tvm.compile`` and ``relax.build`` call it. Modules of other functions, and for targets that
     warploom does not know, are left to TVM alone. So are those of Relax models with symbolic sizes:
-    TVM numbers these by addresses, in another way in each process, and nothing would be found.
+    TVM numbers these by addresses, in another way in each process, and nothing would be found. The
+    models themselves are kept by :mod:`warploom.compiler.executable_cache`.
     """
 
     @functools.wraps(stock)
@@ -128,6 +129,8 @@ def remembered(
     recipe: Callable[[], Mapping[str, Any] | None],
     build: Callable[[], Any],
     environ: Mapping[str, str] = os.environ,
+    pack: Callable[[Any, list[DeviceCode]], bytes | None] | None = None,
+    load: Callable[[bytes], Any] | None = None,
 ) -> Any:
     """The module that ``build`` makes, from the cache if it was made before.
 
@@ -138,6 +141,11 @@ def remembered(
         :func:`warploom.compiler.module_key.module_key` knows; None if that cannot be said.
     build : callable
         Returns a ``tvm.runtime.Module``.
+    environ : mapping
+        The environment of the process.
+    pack, load : callable, optional
+        Make an entry of what ``build`` returns and the CUDA modules in it, and the inverse, where
+        that is not a ``tvm.runtime.Module``. No entry is kept where ``pack`` returns None.
 
     Notes
     -----
@@ -154,7 +162,7 @@ def remembered(
     kept = cache.get(key)
     if kept is not None:
         try:
-            module, notices = load(kept.binary), _notices(kept.log)
+            module, notices = (load or load_module)(kept.binary), _notices(kept.log)
         except Exception as error:  # of LLVM or of TVM, of any kind: the module can be built
             warn(
                 f"A module in {cache.directory} does not load ({_first_line(error)}); it is "
@@ -165,7 +173,7 @@ def remembered(
             with deferred() as recorded:  # a later compilation warns again
                 recorded.update(notices)
             return module
-    return _build(cache, key, build, environ)
+    return _build(cache, key, build, environ, pack or pack_module)
 
 
 def _notices(log: str) -> dict[Notice, None]:
@@ -178,7 +186,11 @@ def _first_line(error: Exception) -> str:
 
 
 def _build(
-    cache: CubinCache, key: CacheKey, build: Callable[[], Any], environ: Mapping[str, str]
+    cache: CubinCache,
+    key: CacheKey,
+    build: Callable[[], Any],
+    environ: Mapping[str, str],
+    pack: Callable[[Any, list[DeviceCode]], bytes | None],
 ) -> Any:
     start = time.perf_counter()
     with _record() as devices, observe_compilations() as compilations, deferred() as notices:
@@ -204,7 +216,7 @@ def _record() -> Iterator[list[DeviceCode]]:
         _recorded.reset(token)
 
 
-def pack(module: Any, devices: list[DeviceCode]) -> bytes | None:
+def pack_module(module: Any, devices: list[DeviceCode]) -> bytes | None:
     """An entry of the cache; None if a module has other parts than host code and ``devices``."""
     kinds = [str(each.kind) for each in _imports(module)]
     if str(module.kind) != "llvm" or kinds != ["cuda"] * len(devices) or not devices:
@@ -228,8 +240,8 @@ def _imports(module: Any) -> Iterator[Any]:
         yield from _imports(imported)
 
 
-def load(entry: bytes) -> Any:
-    """The module of an entry that :func:`pack` made."""
+def load_module(entry: bytes) -> Any:
+    """The module of an entry that :func:`pack_module` made."""
     import tvm
     import tvm_ffi
 

@@ -13,6 +13,8 @@ from typing import Any
 
 #: By identity, with the object, whose address is therefore never another's.
 _trusted: dict[int, Any] = {}
+#: Legalizations of operators of Relax, by name.
+_legalizations: dict[str, Any] = {}
 
 
 @contextlib.contextmanager
@@ -23,6 +25,26 @@ def trusted(all_before: bool = False) -> Iterator[None]:
     _trusted.update(
         {id(function): function for _, function in _registered() if id(function) not in before}
     )
+
+
+def note_legalizations() -> None:
+    """Trust the functions by which operators of Relax are made PrimFuncs, as they are now."""
+    _legalizations.update(_legalizations_now())
+
+
+def changed_legalization() -> str | None:
+    """The name of an operator of Relax that a user has given another legalization, or None."""
+    current = _legalizations_now()
+    names = (name for name in current if current[name] != _legalizations.get(name))
+    return next(names, None)
+
+
+def _legalizations_now() -> dict[str, Any]:
+    from tvm.ir import Op
+
+    names = [name for name in map(str, Op.list_op_names()) if name.startswith("relax.")]
+    found = {name: Op.get(name).get_attr("FLegalize") for name in names}
+    return {name: function for name, function in found.items() if function is not None}
 
 
 def foreign() -> str | None:
