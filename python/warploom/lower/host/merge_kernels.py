@@ -2,8 +2,8 @@
 
 A model computes the same GEMM on several ways, such as that of its prompt and that of its decoding.
 Their hosts differ, as the shapes of their tensors do, and their kernels differ in nothing but
-names. TVM has split host and device here, so that a kernel is closed: all that it depends on are
-its parameters and its launch.
+names. TVM has split host and device here: a kernel depends on its parameters and its launch alone.
+The extents of its grid, which may still name sizes of the host, are arguments of the launch.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def MergeEqualKernels() -> tvm.transform.Pass:
 def _first_like(kernel: PrimFunc, firsts: dict[int, list[PrimFunc]]) -> PrimFunc | None:
     """The first kernel that equals this one; None if this is the first, which is then noted."""
     nameless = kernel.without_attr(_NAME)
-    alike = firsts.setdefault(tvm_ffi.structural_hash(nameless), [])
+    alike = firsts.setdefault(tvm_ffi.structural_hash(nameless, map_free_vars=True), [])
     for other in alike:
-        if tvm_ffi.structural_equal(other.without_attr(_NAME), nameless):
+        if tvm_ffi.structural_equal(other.without_attr(_NAME), nameless, map_free_vars=True):
             return other
     alike.append(kernel)
     return None
