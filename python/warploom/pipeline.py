@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm.tirx import PrimFunc, compilation_pipeline
 
+from warploom.compiler.progress import counted
 from warploom.errors import WarploomWarning
 from warploom.fallback import original_of, stock_schedule, tell, without_original
 from warploom.gemm.annotations import has_decisions
@@ -143,15 +144,15 @@ def LowerScheduledGemms() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="warploom.LowerScheduledGemms")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         changed = {}
-        for variable, function in mod.functions.items():
-            if has_decisions(function):
-                try:
-                    changed[variable] = lower_gemm(function)
-                except WarploomWarning:  # a search wants none
-                    raise
-                except Exception as error:  # of any kind: TVM can build the function
-                    tell(variable.name_hint, error)
-                    changed[variable] = stock_schedule(original_of(function))
+        gemms = {var: func for var, func in mod.functions.items() if has_decisions(func)}
+        for variable, function in counted("Lowering GEMMs", gemms):
+            try:
+                changed[variable] = lower_gemm(function)
+            except WarploomWarning:  # a search wants none
+                raise
+            except Exception as error:  # of any kind: TVM can build the function
+                tell(variable.name_hint, error)
+                changed[variable] = stock_schedule(original_of(function))
         return tvm.IRModule({**dict(mod.functions.items()), **changed}, attrs=mod.attrs)
 
     return run
@@ -169,7 +170,7 @@ def LowerTilePrograms() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="warploom.LowerTilePrograms")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         lowered = {}
-        for variable, function in mod.functions.items():
+        for variable, function in counted("Lowering", dict(mod.functions.items())):
             if isinstance(function, PrimFunc):
                 symbol = (function.attrs or {}).get("global_symbol", variable.name_hint)
                 remember_author(str(symbol), first_span(function))

@@ -82,9 +82,8 @@ def _register_compiler(runtime: driver.CudaRuntime) -> None:
         tvm_ffi.get_global_func("target.build.cuda"), runtime.ensure_loaded
     )
     tvm_ffi.register_global_func("target.build.cuda", build, override=True)
-    callback = "tvm_callback_cuda_compile"
-    tvm_ffi.register_global_func(callback, _cuda_compile, override=True)
-    codegen.OWN_CALLBACK["function"] = tvm_ffi.get_global_func(callback)
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", _cuda_compile, override=True)
+    registered.note_compiler()
 
 
 def _register_language() -> None:

@@ -13,14 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from warploom import environ
-from warploom.compiler.parts import build_in_parts
+from warploom.compiler import registered
 from warploom.runtime.driver import Driver
 
 #: TVM keeps CUDA source, as it does where there is no driver, while this variable is set.
 _KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
-
-#: ``function`` is TVM's name for :func:`warploom.compiler.callback.cuda_compile`, as registered.
-OWN_CALLBACK: dict[str, Any] = {}
 
 
 def make_build_cuda(
@@ -53,15 +50,11 @@ def make_build_cuda(
 
                 mod = script_lines.add_markers(mod)
                 stack.enter_context(script_lines.markers_removed())
-            own = _compiles_here() and compiled
-            return build_in_parts(mod, target, stock) if own else stock(mod, target)
+            # A user's own compiler gets the whole source.
+            if not (compiled and registered.has_own_compiler()):
+                return stock(mod, target)
+            from warploom.compiler.parts import build_in_parts
+
+            return build_in_parts(mod, target, stock)
 
     return build_cuda
-
-
-def _compiles_here() -> bool:
-    """Whether no user has registered a compiler of his own, who then gets the whole source."""
-    import tvm_ffi
-
-    registered = tvm_ffi.get_global_func("tvm_callback_cuda_compile", allow_missing=True)
-    return registered is not None and registered == OWN_CALLBACK.get("function")

@@ -87,6 +87,17 @@ class Bar:
             self._shown.start()
 
 
+def counted(stage: str, functions: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """The functions of a module one by one, by ``GlobalVar``, with a bar that counts them."""
+    with bar(stage, len(functions)) as shown:
+        for variable, function in functions.items():
+            if shown is not None:
+                shown.next(variable.name_hint)
+            yield variable, function
+            if shown is not None:
+                shown.finish(variable.name_hint)
+
+
 @contextlib.contextmanager
 def bar(stage: str, total: int) -> Iterator[Bar | None]:
     """The bar of a stage; None where none is wanted: see :func:`is_wanted`."""

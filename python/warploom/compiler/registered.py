@@ -13,6 +13,9 @@ from typing import Any
 
 #: By identity, with the object, whose address is therefore never another's.
 _trusted: dict[int, Any] = {}
+#: The function of TVM that compiles CUDA source, and warploom's.
+_COMPILER = "tvm_callback_cuda_compile"
+_compiler: dict[str, Any] = {}
 #: Legalizations of operators of Relax, by name.
 _legalizations: dict[str, Any] = {}
 
@@ -25,6 +28,23 @@ def trusted(all_before: bool = False) -> Iterator[None]:
     _trusted.update(
         {id(function): function for _, function in _registered() if id(function) not in before}
     )
+
+
+def note_compiler() -> None:
+    """Trust the function that compiles CUDA source, as it is registered now."""
+    _compiler["function"] = _compiler_now()
+
+
+def has_own_compiler() -> bool:
+    """Whether CUDA source is compiled by warploom, and by no function of a user."""
+    current = _compiler_now()
+    return current is not None and current == _compiler.get("function")
+
+
+def _compiler_now() -> Any:
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(_COMPILER, allow_missing=True)
 
 
 def note_legalizations() -> None:
@@ -54,6 +74,8 @@ def foreign() -> str | None:
     rewrite = "tvm_callback_cuda_postproc"  # of the CUDA source
     if tvm_ffi.get_global_func(rewrite, allow_missing=True) is not None:
         return rewrite
+    if not has_own_compiler():
+        return _COMPILER
     return next((name for name, function in _registered() if id(function) not in _trusted), None)
 
 

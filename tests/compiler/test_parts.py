@@ -1,0 +1,151 @@
+"""Modules that are compiled in parts, on several cores: how often, with which results and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm.script import tirx as T
+
+from warploom.compiler import parts
+from warploom.compiler.callback import observe_compilations
+from warploom.errors import CompilerError, WarploomError
+from warploom.target import cuda_target
+
+pytestmark = pytest.mark.gpu
+
+_TARGET = cuda_target("h200")
+_FACTORS = (2.0, 3.0, 5.0, 7.0, 11.0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    monkeypatch.setenv("WARPLOOM_CACHE", "0")
+
+
+@pytest.fixture
+def all_large(monkeypatch):
+    monkeypatch.setattr(parts, "_LARGE", 0)
+
+
+def _program(factor: float, broken: str = ""):
+    """``b = a * factor``; with ``broken``, a call of a function without that name."""
+
+    @T.prim_func
+    def scale(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        thread = T.thread_id([32])
+        b[thread] = a[thread] * T.float32(factor)
+
+    @T.prim_func
+    def wrong(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        thread = T.thread_id([32])
+        b[thread] = a[thread] + T.cuda.func_call(
+            "call", T.float32(1), return_type="float32",
+            source_code=f"__device__ float call(float x) {{ return {broken}(x); }}\n",
+        )  # fmt: skip
+
+    return wrong if broken else scale
+
+
+def _module(functions) -> tvm.IRModule:
+    return tvm.IRModule(
+        {f"f{i}": one.with_attr("global_symbol", f"f{i}") for i, one in enumerate(functions)}
+    )
+
+
+def _compile(functions):
+    with observe_compilations() as compilations:
+        executable = tvm.compile(_module(functions), _TARGET, tir_pipeline="warploom")
+    return executable, compilations
+
+
+def _check(executable, rng) -> None:
+    a = rng.standard_normal(32).astype("float32")
+    for i, factor in enumerate(_FACTORS):
+        tensors = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, np.full_like(a, np.nan))]
+        executable[f"f{i}"](*tensors)
+        np.testing.assert_array_equal(tensors[1].numpy(), a * np.float32(factor))
+
+
+def test_binaries_and_results_are_the_same_with_any_number_of_jobs(all_large, monkeypatch, rng):
+    binaries = []
+    for count in ("1", "3"):
+        monkeypatch.setenv("WARPLOOM_JOBS", count)
+        executable, compilations = _compile(map(_program, _FACTORS))
+        assert len(compilations) == len(_FACTORS), "each kernel is a part"
+        binaries.append([one.output.binary for one in compilations])
+        _check(executable, rng)
+    assert binaries[0] == binaries[1]
+
+
+def test_small_kernels_are_one_part_and_large_kernels_are_not(monkeypatch, rng):
+    executable, compilations = _compile(map(_program, _FACTORS))
+    assert len(compilations) == 1
+    _check(executable, rng)
+
+    lengths = iter((10**6, 0, 0, 10**6, 0))
+    stock, large = parts.collect, "\n// a long kernel" * 2000
+
+    def collect(source, functions, sources):
+        return stock(source + (large if next(lengths, 0) else ""), functions, sources)
+
+    monkeypatch.setattr("warploom.compiler.module_cache.collect", collect)
+    executable, compilations = _compile(map(_program, _FACTORS))
+    assert len(compilations) == 3, "two large kernels, and the others"
+    _check(executable, rng)
+
+
+def test_few_kernels_are_one_module_as_tvm_makes_it(all_large):
+    executable, compilations = _compile(map(_program, _FACTORS[:3]))
+    assert len(compilations) == 1
+    (module,) = executable.mod.imports
+    assert [f"f{i}_kernel" in module.inspect_source() for i in range(3)] == [True] * 3
+    assert len(module.imports) == 0
+
+
+@pytest.mark.parametrize("count", ["1", "4"])
+def test_the_first_error_in_order_is_raised_as_if_it_were_alone(all_large, monkeypatch, count):
+    monkeypatch.setenv("WARPLOOM_JOBS", count)
+    with pytest.raises(CompilerError) as alone:
+        _compile([_program(0.0, "first_fault")])
+    functions = [_program(factor) for factor in _FACTORS]
+    functions[1:1] = [_program(0.0, "first_fault")]
+    functions += [_program(0.0, "second_fault")]
+    with pytest.raises(CompilerError) as among:
+        _compile(functions)
+    texts = [str(error.value).partition("; log and source")[0] for error in (alone, among)]
+    assert texts[0] == texts[1] and "first_fault" in texts[0]
+
+
+def test_a_compiler_of_the_users_gets_one_source(all_large):
+    name = "tvm_callback_cuda_compile"
+    own, sources = tvm_ffi.get_global_func(name), []
+
+    def compiled(source):
+        sources.append(str(source))
+        return own(source)
+
+    tvm_ffi.register_global_func(name, compiled, override=True)
+    try:
+        _compile(map(_program, _FACTORS))
+    finally:
+        tvm_ffi.register_global_func(name, own, override=True)
+    (source,) = sources
+    assert all(f"f{i}_kernel" in source for i in range(len(_FACTORS)))
+
+
+@pytest.mark.parametrize("said", ["0", "-2", "many", ""])
+def test_a_number_of_jobs_that_is_none_is_refused(said):
+    with pytest.raises(WarploomError, match="WARPLOOM_JOBS is .* positive whole number"):
+        parts.jobs({"WARPLOOM_JOBS": said})
+
+
+def test_the_number_of_jobs_is_that_of_the_cores_or_as_said(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5})
+    assert parts.jobs({}) == 3
+    assert parts.jobs({"WARPLOOM_JOBS": "12"}) == 12
