@@ -9,6 +9,7 @@ import tvm
 from tvm.tirx import PrimFunc, compilation_pipeline
 
 from warploom.compiler.progress import counted
+from warploom.compiler.side_by_side import side_by_side
 from warploom.errors import WarploomWarning
 from warploom.fallback import original_of, stock_schedule, tell, without_original
 from warploom.gemm.annotations import has_decisions
@@ -47,7 +48,7 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
 
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
     ours += [LaunchTogether(), _OF_HOST, MergeEqualKernels()]
-    return tvm.transform.Sequential(ours), host, device
+    return tvm.transform.Sequential(ours), host, lambda: side_by_side(device())
 
 
 def with_our_schedules_first(stock: Factory) -> Factory:
@@ -101,7 +102,7 @@ def with_tile_programs(stock: Factory) -> Factory:
                 merged.update(passes(rest))
             return merged
 
-        return route, host, device
+        return route, host, lambda: side_by_side(device())
 
     return pipeline
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm.relax.frontend import nn
 
+from tests.compiler.dynamic_linear import module
 from warploom import emulator
 from warploom.compiler import executable_cache, registered
 from warploom.compiler import module_key as keys
@@ -26,35 +26,7 @@ from warploom.target import cuda_target
 pytestmark = pytest.mark.gpu
 
 _TARGET = cuda_target("h200")
-#: A model with symbolic sizes, for this process and for others.
-_MODEL = '''
-class Model(nn.Module):
-    """A constant, a GEMM, and a prompt and a decoding that differ in the place of their rows."""
-
-    def __init__(self, factor=2.0):
-        self.linear, self.factor = nn.Linear(64, 64, bias=False), factor
-
-    def _run(self, x):
-        return self.linear(x) * self.factor
-
-    def prompt(self, x):
-        return self._run(x)
-
-    def decoding(self, x):
-        return self._run(x)
-
-
-def module(factor=2.0, width=64):
-    model = Model(factor)
-    model.to("float16")
-    tensor = nn.spec.Tensor
-    made, _ = model.export_tvm({
-        "prompt": {"x": tensor([1, "n", width], "float16")},
-        "decoding": {"x": tensor(["b", 1, width], "float16")},
-    })
-    return made
-'''
-exec(_MODEL)
+_ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -108,26 +80,24 @@ def test_a_model_with_symbolic_sizes_is_built_once(cache, no_pass, rng):
     assert again[0].as_text() == first.as_text() and again[0].stats() == first.stats()
 
 
-def test_another_process_finds_it(cache, tmp_path):
+def test_another_process_finds_it(cache):
     relax.build(module(), target=_TARGET)
-    script = textwrap.dedent("""
+    emulated = "from warploom import emulator; emulator.enable()" if emulator.is_enabled() else ""
+    script = textwrap.dedent(f"""
         import tvm
         from tvm import relax
-        from tvm.relax.frontend import nn
+        from tests.compiler.dynamic_linear import module
         from warploom.target import cuda_target
         {emulated}
         def fail(*_):
             raise AssertionError("nothing is compiled")
-        {model}
         relax.get_default_pipeline = tvm.tirx.get_tir_pipeline = fail
         print(relax.build(module(), target=cuda_target("h200")).mod.kind)
     """)
-    emulated = "from warploom import emulator; emulator.enable()" if emulator.is_enabled() else ""
-    path = tmp_path / "again.py"
-    path.write_text(script.format(emulated=emulated, model=_MODEL))
     run = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False
-    )
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False,
+        cwd=_ROOT,
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert "relax.VMExecutable" in run.stdout
 

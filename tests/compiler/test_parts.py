@@ -1,4 +1,4 @@
-"""Modules that are compiled in parts, on several cores: how often, with which results and errors."""
+"""Modules that are compiled in parts, on several cores: how often, results and errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tvm.script import tirx as T
 
 from warploom.compiler import parts
 from warploom.compiler.callback import observe_compilations
+from warploom.compiler.jobs import jobs
+from warploom.compiler.side_by_side import side_by_side
 from warploom.errors import CompilerError, WarploomError
 from warploom.target import cuda_target
 
@@ -141,11 +143,34 @@ def test_a_compiler_of_the_users_gets_one_source(all_large):
 
 @pytest.mark.parametrize("said", ["0", "-2", "many", ""])
 def test_a_number_of_jobs_that_is_none_is_refused(said):
-    with pytest.raises(WarploomError, match="WARPLOOM_JOBS is .* positive whole number"):
-        parts.jobs({"WARPLOOM_JOBS": said})
+    with pytest.raises(WarploomError, match=r"WARPLOOM_JOBS is .* positive whole number"):
+        jobs({"WARPLOOM_JOBS": said})
 
 
 def test_the_number_of_jobs_is_that_of_the_cores_or_as_said(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5})
-    assert parts.jobs({}) == 3
-    assert parts.jobs({"WARPLOOM_JOBS": "12"}) == 12
+    assert jobs({}) == 3
+    assert jobs({"WARPLOOM_JOBS": "12"}) == 12
+
+
+@pytest.mark.parametrize("count", ["1", "3"])
+def test_passes_side_by_side_change_what_they_change_one_by_one(monkeypatch, count):
+    monkeypatch.setenv("WARPLOOM_JOBS", count)
+    mod = _module(map(_program, _FACTORS))
+    step = tvm.tirx.transform.StmtSimplify()
+    assert tvm_ffi.structural_equal(side_by_side(step)(mod), step(mod))
+    names = [[v.name_hint for v in each.functions] for each in (side_by_side(step)(mod), mod)]
+    assert names[0] == names[1]
+
+
+def test_an_error_of_a_pass_side_by_side_is_that_of_the_pass(monkeypatch):
+    monkeypatch.setenv("WARPLOOM_JOBS", "2")
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="Refuse")
+    def refuse(function, _mod, _context):
+        if str(function.attrs["global_symbol"]) == "f1":
+            raise ValueError("f1 is refused")
+        return function
+
+    with pytest.raises(ValueError, match="f1 is refused"):
+        side_by_side(refuse)(_module(map(_program, _FACTORS)))

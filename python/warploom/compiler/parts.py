@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from warploom.compiler.callback import Compilation, Job, prepare
+from warploom.compiler.jobs import jobs
 from warploom.compiler.progress import bar
-from warploom.errors import WarploomError
 
-#: How many kernels are compiled at a time.
-SWITCH = "WARPLOOM_JOBS"
 #: Modules of fewer kernels are one part.
 _SEVERAL = 4
 #: Characters of CUDA source, with the helpers of the kernel, from which it is a part by itself.
@@ -59,25 +56,6 @@ def collect(source: str, functions: Any, sources: Any) -> bool:
         return False
     collected.append(Generated(source, functions, sources))
     return True
-
-
-def jobs(environ: Mapping[str, str] = os.environ) -> int:
-    """How many kernels are compiled at a time: ``WARPLOOM_JOBS``, or as many as there are cores.
-
-    Raises
-    ------
-    WarploomError
-        If the variable is not a positive whole number.
-    """
-    said = environ.get(SWITCH)
-    if said is None:
-        return len(os.sched_getaffinity(0))
-    if not said.isdecimal() or int(said) == 0:
-        raise WarploomError(
-            f"{SWITCH} is {said!r} but must be a positive whole number of kernels to compile at a "
-            "time."
-        )
-    return int(said)
 
 
 def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> Any:
