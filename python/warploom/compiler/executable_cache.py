@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import math
 import os
 import struct
 import tempfile
@@ -25,6 +26,7 @@ from warploom.compiler.module_cache import (
     remembered,
 )
 from warploom.compiler.registered import changed_legalization
+from warploom.target.dtypes import bits_of
 from warploom.warn import deferred
 
 #: Bytes of constants and parameters from which a model is compiled anew: to hash and to keep them
@@ -129,10 +131,7 @@ def _size(mod: Any, params: Mapping[str, Any]) -> int:
 
 
 def _bytes(tensor: Any) -> int:
-    size = 1
-    for extent in tensor.shape:
-        size *= int(extent)
-    return size * 8  # of the widest elements
+    return math.prod(map(int, tensor.shape)) * bits_of(str(tensor.dtype)) // 8
 
 
 def _tensors(value: Any) -> list[Any]:

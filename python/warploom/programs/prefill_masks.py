@@ -105,7 +105,8 @@ class TreeMask:
 
     def _range(self, token: Any, which: int) -> Any:
         """An end of a range; that of some token for those that are not in the tree."""
-        return self._order[T.max(T.min(token, self._end - 1), 0), which]
+        last = self._order.shape[0] - 1  # loads are seen to be inside, and need no condition
+        return self._order[T.max(T.min(token, last), 0), which]
 
     def begin(self, query: Any) -> Any:
         return 0
