@@ -45,6 +45,8 @@ class SequencePages:
         Its pages; 0 without keys.
     length : int32 scalar
         Its tokens.
+    sink : int32 scalar
+        Its first tokens, which every query sees; with a sliding window only.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class SequencePages:
         if not sliding_window:
             self.count, self.length = named_scalar(count), named_scalar(length)
             return
-        self._sink = named_scalar(info[2, b])
-        self._sink_pages = named_scalar(T.truncdiv(self._sink + (page_size - 1), page_size))
+        self.sink = named_scalar(info[2, b])
+        self._sink_pages = named_scalar(T.truncdiv(self.sink + (page_size - 1), page_size))
         first = T.truncdiv(info[1, b], page_size)
         self._left_out = named_scalar(T.min(T.max(first - self._sink_pages, 0), T.max(count, 0)))
         self._window = named_scalar(info[1, b] - self._left_out * page_size)
@@ -79,21 +81,17 @@ class SequencePages:
         behind = first + count > self.length
         if not self._sliding:
             return behind
-        return T.Or(behind, T.And(first < self._window, first + count > self._sink))
+        return T.Or(behind, T.And(first < self._window, first + count > self.sink))
 
     def sees(self, token: Any) -> Any:
         """Whether a query sees a token."""
         if not self._sliding:
             return token < self.length
-        return T.And(token < self.length, T.Or(token < self._sink, token >= self._window))
+        return T.And(token < self.length, T.Or(token < self.sink, token >= self._window))
 
-    def behind(self, count: Any) -> Any:
-        """Of the tokens that a query sees, the first of so many last ones; 0 if there are fewer."""
-        if not self._sliding:
-            return T.max(self.length - count, 0)
-        hidden = T.max(self._window - self._sink, 0)
-        place = T.max(self.length - hidden - count, 0)
-        return T.Select(place < self._sink, place, place + hidden)
+    def hidden(self) -> Any:
+        """Tokens between the sink and the window, which no query sees."""
+        return T.max(self._window - self.sink, 0) if self._sliding else 0
 
 
 def check_pages(page_size: int, keys: int) -> None:

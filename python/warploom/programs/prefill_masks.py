@@ -60,10 +60,17 @@ class SlidingMask:
 
     def __init__(self, causal: Any, pages: SequencePages, size: int) -> None:
         self._causal, self._pages, self._size = causal, pages, size
+        self._hidden = named_scalar(pages.hidden())
+        self._seen = named_scalar(pages.length - self._hidden)
+
+    def _place(self, query: Any) -> Any:
+        """The number of the first token that a query sees, if it is causal, among those seen."""
+        return T.max(self._seen - T.max(self._size - 1 - query, 0), 0)
 
     def _first(self, query: Any) -> Any:
         """The first token that a query sees, if it is causal; those of the sink are older."""
-        return self._pages.behind(T.max(self._size - 1 - query, 0))
+        place = self._place(query)
+        return T.Select(place < self._pages.sink, place, place + self._hidden)
 
     def begin(self, query: Any) -> Any:
         return T.Select(self._causal > 0, self._first(query), 0)
@@ -76,7 +83,10 @@ class SlidingMask:
         return T.Select(hidden, 0, self._pages.length)
 
     def sees(self, query: Any, key: Any) -> Any:
-        return T.And(self._pages.sees(key), key >= self.begin(query))
+        # Not ``begin``: TVM simplifies a comparison with choices, of each key, for long.
+        place, hidden = self._place(query), self._hidden
+        late = T.Select(place < self._pages.sink, key >= place, key >= place + hidden)
+        return T.And(self._pages.sees(key), T.Or(self._causal <= 0, late))
 
 
 @T.meta_class
