@@ -164,7 +164,7 @@ def test_nothing_is_kept_where_the_key_would_not_say_all(cache, monkeypatch):
         changed.setenv("WARPLOOM_AUTOTUNE", "1")
         assert not kept()
     with monkeypatch.context() as changed:
-        changed.setattr(executable_cache, "MOST_BYTES", 10)
+        changed.setattr(executable_cache, "MOST_BYTES", 5)
         assert not kept(params={"prompt": [tvm.runtime.tensor(np.zeros(3, "float16"))]})
     with monkeypatch.context() as changed:
         changed.setattr(executable_cache, "_has_database", lambda: True)
