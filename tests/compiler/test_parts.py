@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import tvm
@@ -100,6 +102,13 @@ def test_small_kernels_are_one_part_and_large_kernels_are_not(monkeypatch, rng):
     executable, compilations = _compile(map(_program, _FACTORS))
     assert len(compilations) == 3, "two large kernels, and the others"
     _check(executable, rng)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")
+def test_a_module_in_parts_can_be_exported(all_large, tmp_path, rng):
+    executable, _ = _compile(map(_program, _FACTORS))
+    executable.export_library(str(tmp_path / "parts.so"))
+    _check(tvm.runtime.load_module(str(tmp_path / "parts.so")), rng)
 
 
 def test_few_kernels_are_one_module_as_tvm_makes_it(all_large):
