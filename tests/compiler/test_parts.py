@@ -13,8 +13,10 @@ from tvm.script import tirx as T
 from warploom.compiler import parts
 from warploom.compiler.callback import observe_compilations
 from warploom.compiler.jobs import jobs
+from warploom.compiler.report import compile_report
 from warploom.compiler.side_by_side import side_by_side
 from warploom.errors import CompilerError, WarploomError
+from warploom.meta_schedule.same_kernel import kernel_digest
 from warploom.target import cuda_target
 
 pytestmark = pytest.mark.gpu
@@ -98,10 +100,19 @@ def test_small_kernels_are_one_part_and_large_kernels_are_not(monkeypatch, rng):
     def collect(source, functions, sources):
         return stock(source + (large if next(lengths, 0) else ""), functions, sources)
 
-    monkeypatch.setattr("warploom.compiler.module_cache.collect", collect)
+    monkeypatch.setattr(parts, "collect", collect)
     executable, compilations = _compile(map(_program, _FACTORS))
     assert len(compilations) == 3, "two large kernels, and the others"
     _check(executable, rng)
+
+
+def test_reports_and_digests_see_the_kernels_of_all_parts(all_large):
+    first, _ = _compile(map(_program, _FACTORS))
+    names = [kernel.name for kernel in compile_report(first).kernels]
+    assert names == [f"f{i}_kernel" for i in range(len(_FACTORS))]
+    last = (*_FACTORS[:-1], 13.0)
+    digests = {kernel_digest(_compile(map(_program, each))[0]) for each in (_FACTORS, last)}
+    assert len(digests) == 2 and "" not in digests
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")

@@ -27,8 +27,8 @@ from warploom.compiler.cache_key import CacheKey, cache_key
 from warploom.compiler.callback import is_observed, observe_compilations
 from warploom.compiler.invoke import Output
 from warploom.compiler.module_key import module_key
-from warploom.compiler.parts import collect, format_of
 from warploom.errors import CacheWarning
+from warploom.runtime.modules import imported
 from warploom.warn import Notice, deferred, warn
 
 #: Environment variable that turns this cache off, and leaves that of cubins.
@@ -63,14 +63,16 @@ def recording_create(stock: Any) -> Callable[..., Any]:
 
         recorded = _recorded.get()
         if str(format) == "cuda":
+            from warploom.compiler import parts  # late: what is loaded needs none of it
+
             source = bytes(code).decode()
-            if collect(source, functions, sources):
+            if parts.collect(source, functions, sources):
                 return stock(b"", "cubin", functions, sources)
             if recorded is None:
                 return stock(code, format, functions, sources)
             # As TVM does it, which keeps the binary to itself.
             code = bytes(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(source))
-            format, sources = format_of(code), {**sources, "cuda": source}
+            format, sources = parts.format_of(code), {**sources, "cuda": source}
         if recorded is not None:
             source, metadata = str(sources["cuda"]), tvm.ir.save_json(functions)
             recorded.append(DeviceCode(bytes(code), str(format), metadata, source))
@@ -218,7 +220,7 @@ def _record() -> Iterator[list[DeviceCode]]:
 
 def pack_module(module: Any, devices: list[DeviceCode]) -> bytes | None:
     """An entry of the cache; None if a module has other parts than host code and ``devices``."""
-    kinds = [str(each.kind) for each in _imports(module)]
+    kinds = [str(each.kind) for each in imported(module)]
     if str(module.kind) != "llvm" or kinds != ["cuda"] * len(devices) or not devices:
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -232,12 +234,6 @@ def pack_module(module: Any, devices: list[DeviceCode]) -> bytes | None:
         "formats": [each.format for each in devices],
     }
     return b"".join([json.dumps(header).encode(), b"\n", *parts])
-
-
-def _imports(module: Any) -> Iterator[Any]:
-    for imported in module.imports:
-        yield imported
-        yield from _imports(imported)
 
 
 def load_module(entry: bytes) -> Any:
@@ -258,8 +254,13 @@ def load_module(entry: bytes) -> Any:
         path.write_bytes(host)
         module = tvm_ffi.get_global_func("ffi.Module.load_from_file.ll")(str(path), "ll")
     create = tvm_ffi.get_global_func("ffi.Module.create.cuda")
+    made = []
     for i, format in enumerate(header["formats"]):
         binary, functions, source = devices[3 * i : 3 * i + 3]
         sources = {"cuda": source.decode()}
-        module.import_module(create(binary, format, tvm.ir.load_json(functions.decode()), sources))
+        made.append(create(binary, format, tvm.ir.load_json(functions.decode()), sources))
+    first, *others = made
+    module.import_module(first)
+    for other in others:  # as :mod:`warploom.compiler.parts` has them
+        first.import_module(other)
     return module

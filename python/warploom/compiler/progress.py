@@ -7,7 +7,6 @@ nothing is printed.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import sys
 import threading
@@ -116,6 +115,8 @@ def is_wanted(total: int, environ: Mapping[str, str] = os.environ, stream: Any =
 
     So on a terminal, in the process that the user has started, unless :data:`SWITCH` says no.
     """
+    import multiprocessing  # late: it takes longer to import than all else here
+
     stream = sys.stderr if stream is None else stream
     on_terminal = bool(getattr(stream, "isatty", lambda: False)())
     own = multiprocessing.parent_process() is None

@@ -15,6 +15,7 @@ from warploom.compiler.kernel_report import KernelReport, Problem, advice_proble
 from warploom.compiler.lowering import observe
 from warploom.compiler.ptxas_log import parse
 from warploom.errors import WarploomError
+from warploom.runtime.modules import cuda_modules
 from warploom.target import default_target
 
 if TYPE_CHECKING:
@@ -148,10 +149,7 @@ def _report_program(program: Any, target: tvm.target.Target) -> CompileReport:
 
 def _cuda_sources(module: Any) -> Iterator[str]:
     """CUDA source of every kernel module that ``module`` contains."""
-    if str(getattr(module, "kind", "")) == "cuda":
-        yield str(module.inspect_source())
-    for imported in getattr(module, "imports", ()):
-        yield from _cuda_sources(imported)
+    return (str(each.inspect_source()) for each in cuda_modules(module))
 
 
 def _assemble(

@@ -6,7 +6,6 @@ Passes that call Python gain nothing.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tvm
@@ -29,6 +28,8 @@ def side_by_side(step: tvm.transform.Pass) -> tvm.transform.Pass:
         count = min(jobs(), len(mod.functions))
         if count < 2 or context.instruments:
             return step(mod)
+
+        from concurrent.futures import ThreadPoolExecutor
 
         def of_one(item: tuple[Any, Any]) -> dict[Any, Any]:
             variable, function = item

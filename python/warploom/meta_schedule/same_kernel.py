@@ -10,6 +10,8 @@ import hashlib
 
 from tvm.runtime import Executable
 
+from warploom.runtime.modules import imported
+
 #: Formats in which modules show all of their code, by their kinds.
 _CODE = {"llvm": "ll", "c": "c", "cuda": "cuda"}
 
@@ -28,7 +30,7 @@ def kernel_digest(executable: Executable) -> str:
         Hexadecimal digits; empty if a module does not show its code.
     """
     digest = hashlib.sha256()
-    for module in (executable.mod, *executable.mod.imports):
+    for module in (executable.mod, *imported(executable.mod)):
         if module.kind not in _CODE:
             return ""
         digest.update(module.inspect_source(_CODE[module.kind]).encode())

@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import ArgumentError
 from warploom.language.calls.parameters import Parameter, parameters_of
+from warploom.runtime.modules import cuda_modules
 from warploom.tile.kinds import pipeline_of
 
 #: TVMScript and TVM's passes are not meant for several threads: one compiles at a time.
@@ -53,12 +54,15 @@ class Compiled:
         """TVMScript (``"tile"``), CUDA or PTX of the kernel."""
         if kind == "tile":
             return str(self.program.script())
-        (module,) = self.executable.mod.imports
-        cuda = str(module.inspect_source("cuda"))
+        modules = list(cuda_modules(self.executable.mod))
+        cuda = [str(module.inspect_source("cuda")) for module in modules]
         if kind == "cuda":
-            return cuda
-        text = str(module.inspect_source("ptx"))
-        return text if text.startswith("//") else ptx_of(cuda, self.target)
+            return "\n".join(cuda)
+        texts = [str(module.inspect_source("ptx")) for module in modules]
+        return "\n".join(
+            text if text.startswith("//") else ptx_of(source, self.target)
+            for text, source in zip(texts, cuda, strict=True)
+        )
 
 
 class KernelCache:
