@@ -18,6 +18,7 @@ from tests.shared import gemm_functions
 from warploom import fallback, schedule
 from warploom.errors import Decline, StockScheduleWarning, WarploomWarning
 from warploom.gemm.annotations import has_decisions
+from warploom.runtime.modules import cuda_modules
 
 _TARGET = warploom.cuda_target("h200")
 
@@ -51,12 +52,8 @@ def _expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def _kernels(executable: Any) -> dict[str, str]:
     """CUDA source of the kernels by name."""
-
-    def walk(module: Any) -> str:
-        own = module.inspect_source() if module.kind == "cuda" else ""
-        return own + "".join(map(walk, module.imports))
-
-    parts = walk(executable.mod).split('extern "C" __global__')[1:]
+    sources = (module.inspect_source() for module in cuda_modules(executable.mod))
+    parts = [part for text in sources for part in text.split('extern "C" __global__')[1:]]
     return {one.split("_kernel", 1)[0].split()[-1]: one for one in parts}
 
 
