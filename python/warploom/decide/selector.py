@@ -13,6 +13,7 @@ from warploom.decide.families.grouped import (
     GroupedProblem,
     choose_grouped,
 )
+from warploom.decide.families.latent import LatentProblem, choose_latent
 from warploom.decide.families.paged_decode import PagedDecodeProblem, choose_paged_decode
 from warploom.decide.families.prefill import PrefillProblem, choose_prefill
 from warploom.decide.families.quantised import QuantisedProblem, choose_quantised
@@ -23,7 +24,7 @@ from warploom.decide.ranking import choose_gemm
 
 Problem = (
     GemmProblem | AttentionProblem | BlockScaledProblem | GroupedBlockScaledProblem
-    | GroupedProblem | PagedDecodeProblem | PrefillProblem | QuantisedProblem
+    | GroupedProblem | LatentProblem | PagedDecodeProblem | PrefillProblem | QuantisedProblem
 )
 #: The family of each problem.
 FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
@@ -32,6 +33,7 @@ FAMILIES: dict[type, Callable[[Any, Machine], Config]] = {
     BlockScaledProblem: choose_block_scaled,
     GroupedBlockScaledProblem: choose_grouped,
     GroupedProblem: choose_grouped,
+    LatentProblem: choose_latent,
     PagedDecodeProblem: choose_paged_decode,
     PrefillProblem: choose_prefill,
     QuantisedProblem: choose_quantised,

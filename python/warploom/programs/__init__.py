@@ -17,6 +17,7 @@ from warploom.programs.gemm_grouped import gemm_grouped
 from warploom.programs.gemm_grouped_block_scaled import gemm_grouped_block_scaled
 from warploom.programs.gemm_quantised import gemm_quantised
 from warploom.programs.paged_decode import paged_decode
+from warploom.programs.paged_latent import paged_latent
 from warploom.programs.paged_prefill import paged_prefill
 from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.programs.top_k import top_k
@@ -26,6 +27,6 @@ from warploom.programs.tuned import tuned
 __all__ = [
     "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
     "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode",
-    "paged_prefill", "paged_tree_attention", "ragged_prefill", "ragged_tree_attention",
+    "paged_latent", "paged_prefill", "paged_tree_attention", "ragged_prefill", "ragged_tree_attention",
     "top_k", "tuned",
 ]  # fmt: skip

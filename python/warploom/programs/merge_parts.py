@@ -22,42 +22,30 @@ _NOTHING = -1e30
 
 
 @T.meta_class
-class PartsOfSequences:
-    """The parts in a workspace, and where their sums belong.
+class Parts:
+    """Parts in a workspace, and where their sums belong.
 
     Parameters
     ----------
     parts : Buffer
-        ``(slots, heads, head_dim)`` of float32; chunk c of sequence b is in slot
-        ``begin // chunk + b + c``.
+        ``(slots, columns, elements)`` of float32.
     part_lse : Buffer
-        ``(slots, heads)`` of float32.
+        ``(slots, columns)`` of float32.
     out, lse : Buffer
-        ``(batch, heads, head_dim)``, and ``(batch, heads)`` of float32.
-    chunk : int32 expression
-        Pages of a chunk.
+        ``(rows, elements)``, and ``(rows,)`` of float32. A thread computes 4 elements, so there are
+        up to 512 of them.
     """
 
-    def __init__(self, parts: Any, part_lse: Any, out: Any, lse: Any, chunk: Any) -> None:
+    def __init__(self, parts: Any, part_lse: Any, out: Any, lse: Any) -> None:
         self._parts, self._part_lse, self._out, self._lse = parts, part_lse, out, lse
-        self._chunk = chunk
-        self._rows = out.shape[0] * out.shape[1]
-        self._width = int(out.shape[2])
+        self._width = int(out.shape[1])
         # Threads that load one part together, and how many parts are loaded at a time.
         self._lanes = self._width // _VECTOR
         self._groups = THREADS // self._lanes
 
-    def ctas(self, pages: Any) -> Any:
-        """CTAs of the kernel: none where no sequence has more than one chunk."""
-        return T.if_then_else(pages > self._chunk, T.min(self._rows, MOST_CTAS), 0)
-
-    def rows_of(self, cta: Any) -> Any:
-        """Heads of queries that a CTA looks at: every so many-th."""
-        return T.truncdiv(self._rows - cta + (MOST_CTAS - 1), MOST_CTAS)
-
     @T.inline
-    def add(self, seq, b, head, thread):
-        """The sum of the parts of one head of one query, by all threads of the CTA."""
+    def merge(self, slot, count, column, row, thread):
+        """The sum of so many parts from a slot on, in one column, by all threads of the CTA."""
         sums = T.alloc_buffer((self._groups, self._width), "float32", scope="shared")
         largest = T.alloc_buffer((self._groups,), "float32", scope="shared")
         totals = T.alloc_buffer((self._groups,), "float32", scope="shared")
@@ -65,8 +53,6 @@ class PartsOfSequences:
         part = T.alloc_buffer((_VECTOR,), "float32", scope="local")
         group: T.let = T.truncdiv(thread, self._lanes)
         first: T.let = T.truncmod(thread, self._lanes) * _VECTOR
-        slot: T.let = T.truncdiv(seq.begin, self._chunk) + b
-        count: T.let = T.truncdiv(seq.count + (self._chunk - 1), self._chunk)
         most: T.float32 = T.float32(_NOTHING)
         total: T.float32 = T.float32(0)
         if group < self._groups:
@@ -74,9 +60,9 @@ class PartsOfSequences:
                 value[v] = T.float32(0)
             for n in T.serial(T.truncdiv(count - group + (self._groups - 1), self._groups)):
                 own: T.let = slot + group + n * self._groups
-                here: T.let = self._part_lse[own, head]
+                here: T.let = self._part_lse[own, column]
                 for v in T.vectorized(_VECTOR):
-                    part[v] = self._parts[own, head, first + v]
+                    part[v] = self._parts[own, column, first + v]
                 larger: T.let = T.max(most, here)
                 shrink: T.let = T.exp2(most - larger)
                 weight: T.let = T.exp2(here - larger)
@@ -103,7 +89,42 @@ class PartsOfSequences:
                 for v in T.unroll(_VECTOR):
                     value[v] = value[v] + sums[g, first + v] * scale
             for v in T.unroll(_VECTOR):
-                self._out[b, head, first + v] = T.cast(value[v] / total, self._out.dtype)
+                self._out[row, first + v] = T.cast(value[v] / total, self._out.dtype)
             if first == 0:
-                self._lse[b, head] = most + T.log2(total)
+                self._lse[row] = most + T.log2(total)
         T.cuda.cta_sync()
+
+
+@T.meta_class
+class PartsOfSequences(Parts):
+    """The parts of sequences of one query: chunk c of sequence b is in slot ``begin // chunk + b
+    + c``, and a column is a head.
+
+    Parameters
+    ----------
+    parts, part_lse : Buffer
+        As those of :class:`Parts`.
+    out, lse : Buffer
+        ``(batch * heads, elements)``, and ``(batch * heads,)`` of float32.
+    chunk : int32 expression
+        Pages of a chunk.
+    """
+
+    def __init__(self, parts: Any, part_lse: Any, out: Any, lse: Any, chunk: Any) -> None:
+        super().__init__(parts, part_lse, out, lse)
+        self._chunk, self._rows, self._heads = chunk, out.shape[0], int(parts.shape[1])
+
+    def ctas(self, pages: Any) -> Any:
+        """CTAs of the kernel: none where no sequence has more than one chunk."""
+        return T.if_then_else(pages > self._chunk, T.min(self._rows, MOST_CTAS), 0)
+
+    def rows_of(self, cta: Any) -> Any:
+        """Heads of queries that a CTA looks at: every so many-th."""
+        return T.truncdiv(self._rows - cta + (MOST_CTAS - 1), MOST_CTAS)
+
+    @T.inline
+    def add(self, seq, row, thread):
+        """The sum of the parts of one head of one query, by all threads of the CTA."""
+        slot: T.let = T.truncdiv(seq.begin, self._chunk) + T.truncdiv(row, self._heads)
+        count: T.let = T.truncdiv(seq.count + (self._chunk - 1), self._chunk)
+        self.merge(slot, count, T.truncmod(row, self._heads), row, thread)

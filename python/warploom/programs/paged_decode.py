@@ -177,6 +177,8 @@ def paged_decode(
             elem_offset=unit * 8,
         )  # fmt: skip
         Queries = T.decl_buffer((batch * heads, head_dim), dtype, data=Q.data)
+        Rows = T.decl_buffer((batch * heads, head_dim), dtype, data=Out.data)
+        RowsLse = T.decl_buffer((batch * heads,), "float32", data=Lse.data)
         steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
         pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
         slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
@@ -274,7 +276,7 @@ def paged_decode(
                         if i < rows_left:
                             Lse[b, first_row + i] = largest[i]
         with wl.kernel():
-            merge = PartsOfSequences(parts, part_lse, Out, Lse, pages_of_a_chunk)
+            merge = PartsOfSequences(parts, part_lse, Rows, RowsLse, pages_of_a_chunk)
             number = T.cta_id([merge.ctas(used_pages)])
             thread = T.thread_id([THREADS])
             T.ptx.griddepcontrol.launch_dependents()
@@ -285,7 +287,7 @@ def paged_decode(
                     Indptr, Values, Info, T.truncdiv(at, heads), page_size, sliding_window
                 )
                 if seq.count > pages_of_a_chunk:
-                    merge.add(seq, T.truncdiv(at, heads), T.truncmod(at, heads), thread)
+                    merge.add(seq, at, thread)
 
     return batch_decode_paged_kv
 

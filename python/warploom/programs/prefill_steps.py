@@ -25,7 +25,7 @@ from warploom.target import SM90A, SM100A
 #: a value of 0.
 NOTHING = -5e4
 #: Below every logit, and finite.
-_LOWEST = -3e38
+LOWEST = -3e38
 #: Elements of 16 bits that one MMA contracts, and what its columns are a multiple of (PTX ISA,
 #: "Asynchronous Warpgroup Level Matrix Shape"; "Tensorcore 5th Generation", shapes of 128 rows).
 _MMA_K, _MMA_N = 16, {SM90A.name: 8, SM100A.name: 16}
@@ -167,7 +167,7 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
         Tx.cta.copy_async(
             Q_s, Q[start : start + queries, head : head + heads, 0:wide], dispatch="tma_auto"
         )
-        Tx.cta.fill(largest, T.max(T.float32(NOTHING) / factor, T.float32(_LOWEST)))
+        Tx.cta.fill(largest, T.max(T.float32(NOTHING) / factor, T.float32(LOWEST)))
         Tx.cta.fill(total, T.float32(1))
         Tx.cta.zero(P)
         Tx.cta.zero(acc)

@@ -39,6 +39,8 @@ class QueryTile:
         ``(batch + 1,)`` of int32.
     queries : int
         Queries of a tile.
+    heads : int
+        Of each query, if each head is counted as a query of its own.
 
     Attributes
     ----------
@@ -50,8 +52,8 @@ class QueryTile:
         The first query of the tile, in its sequence; negative in a slot without queries.
     """
 
-    def __init__(self, indptr: Any, queries: int) -> None:
-        self._indptr, self._queries = indptr, queries
+    def __init__(self, indptr: Any, queries: int, heads: int = 1) -> None:
+        self._indptr, self._queries, self._heads = indptr, queries, heads
         self._b = T.alloc_buffer((1,), "int32", scope="local")
         self.b = self._b[0]
 
@@ -61,14 +63,15 @@ class QueryTile:
         self._b[0] = 0
         for bit in T.serial(bits):
             ahead: T.let = self._b[0] + T.shift_left(1, bits - 1 - bit)
-            before: T.let = T.truncdiv(self._indptr[T.min(ahead, batch)], self._queries) + ahead
+            start: T.let = self._indptr[T.min(ahead, batch)] * self._heads
+            before: T.let = T.truncdiv(start, self._queries) + ahead
             if T.And(ahead < batch, before <= slot):
                 self._b[0] = ahead
 
     def place(self, slot: Any) -> None:
         """Set the attributes, behind :meth:`find`."""
         n = self._queries
-        self.begin = named_scalar(self._indptr[self.b])
-        self.length = named_scalar(self._indptr[self.b + 1] - self.begin)
+        self.begin = named_scalar(self._indptr[self.b] * self._heads)
+        self.length = named_scalar(self._indptr[self.b + 1] * self._heads - self.begin)
         number = slot - self.b - T.truncdiv(self.begin, n)
         self.first = named_scalar((T.truncdiv(self.length + (n - 1), n) - 1 - number) * n)

@@ -37,39 +37,45 @@ def has_layout(tile: Buffer) -> bool:
     return tile.layout is not None and not tvm_ffi.structural_equal(tile.layout, plain.layout)
 
 
-def operand_uses(body: Block) -> dict[Buffer, tuple[Major, str]]:
-    """Shared tiles that MMAs read: which dimension is contiguous, and which use says so."""
-    uses: dict[Buffer, tuple[Major, str]] = {}
+def operand_uses(body: Block) -> dict[Buffer, dict[Major, str]]:
+    """Shared tiles that MMAs read: along which dimensions, and which use says so.
 
+    A tile may be read both ways, such as latent vectors that are keys and values of attention: the
+    bytes of a swizzled tile are the same, and the descriptor says along which dimension to read.
+    """
+    uses: dict[Buffer, dict[Major, str]] = {}
     for statement in walk(body):
         if not isinstance(statement, Mma):
             continue
         for operand, flag, name in zip(statement.operands, statement.transposed, "AB", strict=True):
             tile = operand.source
-            if not is_shared(tile):
-                continue
-            major = Major.MN if flag else Major.K
-            use = f"{name} of the MMA into {statement.d.name}"
-            before = uses.setdefault(tile, (major, use))
-            if before[0] is not major:
-                raise Decline(
-                    f"The tile {tile.name} is {before[1]}, {before[0].name}-major, and also "
-                    f"{use}, {major.name}-major; load it twice."
-                )
+            if is_shared(tile):
+                use = f"{name} of the MMA into {statement.d.name}"
+                uses.setdefault(tile, {}).setdefault(Major.MN if flag else Major.K, use)
     return uses
 
 
-def operand_layout(tile: Buffer, major: Major, use: str) -> Any:
+def operand_layout(tile: Buffer, uses: dict[Major, str]) -> Any:
+    """The layout of an operand, which all its uses can read.
+
+    Raises
+    ------
+    Decline
+        If one of them cannot.
+    """
     rows, columns = (int(extent) for extent in tile.shape[-2:])
-    mn, k = (rows, columns) if major is Major.K else (columns, rows)
     width = columns * tvm.DataType(str(tile.dtype)).bits // 8
     fitting = [s for s in Swizzle if width % s.row_bytes == 0]
-    try:
-        swizzle = max(fitting, key=lambda s: s.row_bytes, default=Swizzle.NONE)
-        matrix = SharedMatrix(str(tile.dtype), major, swizzle, mn, k)
-        return matrix.layout([int(extent) for extent in tile.shape[:-2]])
-    except IllegalCombination as error:
-        raise Decline(f"The tile {tile.name}, {use}: {error}") from error
+    swizzle = max(fitting, key=lambda s: s.row_bytes, default=Swizzle.NONE)
+    layouts = []
+    for major, use in uses.items():
+        mn, k = (rows, columns) if major is Major.K else (columns, rows)
+        try:
+            matrix = SharedMatrix(str(tile.dtype), major, swizzle, mn, k)
+        except IllegalCombination as error:
+            raise Decline(f"The tile {tile.name}, {use}: {error}") from error
+        layouts.append(matrix.layout([int(extent) for extent in tile.shape[:-2]]))
+    return layouts[0]
 
 
 def vector_axes(body: Block) -> dict[Buffer, Axis]:

@@ -77,12 +77,12 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             wanted_layout = None
             if tile.scope() in TILE_SCOPES:
                 wanted_layout = _fragment(tile, count, axes, kinds[tile])
-            _check_explicit(tile, wanted_layout, operands.get(tile), count)
+            _check_explicit(tile, wanted_layout, operands.get(tile, {}), count)
             continue
         if tile.scope() in TILE_SCOPES:
             layout = _fragment(tile, count, axes, kinds[tile])
         elif is_shared(tile) and tile in operands:
-            layout = operand_layout(tile, *operands[tile])
+            layout = operand_layout(tile, operands[tile])
         elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
             pass
         else:
@@ -95,14 +95,14 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     return changed.decided(
         f"consumers: {count} warpgroups, each {' or '.join(map(str, rows)) or 'no'} rows of a tile",
         *(
-            f"operand {tile.name}: {operands[tile][0].name}-major, as {operands[tile][1]} wants"
-            for tile in table if tile in operands
+            f"operand {tile.name}: {major.name}-major, as {use} wants"
+            for tile in table for major, use in operands.get(tile, {}).items()
         ),
     )  # fmt: skip
 
 
 def _check_explicit(
-    tile: Buffer, wanted: Any, operand: tuple[Major, str] | None, count: int
+    tile: Buffer, wanted: Any, uses: dict[Major, str], count: int
 ) -> None:
     """A layout that the author wrote stays, unless a use of the tile does not allow it."""
     if wanted is not None and not tvm_ffi.structural_equal(
@@ -113,11 +113,11 @@ def _check_explicit(
             "MMAs leave it, so leave layout= out, or define ids of threads and orchestrate "
             "the whole kernel."
         )
-    if operand is not None:
+    for major, use in uses.items():
         try:
-            SharedMatrix.from_buffer(tile, operand[0])
+            SharedMatrix.from_buffer(tile, major)
         except IllegalCombination as error:
-            raise Decline(f"The tile {tile.name}, {operand[1]}: {error}") from error
+            raise Decline(f"The tile {tile.name}, {use}: {error}") from error
 
 
 def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
@@ -143,13 +143,14 @@ def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None)
     return allowed[0]
 
 
-def _require_majors(operands: dict[Buffer, tuple[Major, str]]) -> None:
+def _require_majors(operands: dict[Buffer, dict[Major, str]]) -> None:
     """wgmma reads operands whose rows lie along M or N of 16-bit elements alone."""
-    for tile, (major, use) in operands.items():
-        if major is Major.MN and tvm.DataType(str(tile.dtype)).bits != MN_MAJOR_BITS:
+    for tile, uses in operands.items():
+        if Major.MN in uses and tvm.DataType(str(tile.dtype)).bits != MN_MAJOR_BITS:
             raise Decline(
-                f"The tile {tile.name}, {use}, is {tile.dtype} and MN-major; {SM90A.name} reads "
-                f"only {MN_MAJOR_BITS}-bit operands MN-major, so store it K-major."
+                f"The tile {tile.name}, {uses[Major.MN]}, is {tile.dtype} and MN-major; "
+                f"{SM90A.name} reads only {MN_MAJOR_BITS}-bit operands MN-major, so store it "
+                "K-major."
             )
 
 

@@ -61,7 +61,7 @@ def resolve_by_hand(program: TileProgram) -> TileProgram:
             layout = tile.layout if has_layout(tile) else _layout(tile, along, program.arch)
             table[tile] = _declared(tile, "local", layout)
         elif is_shared(tile) and tile in operands and not has_layout(tile):
-            table[tile] = _declared(tile, tile.scope(), operand_layout(tile, *operands[tile]))
+            table[tile] = _declared(tile, tile.scope(), operand_layout(tile, operands[tile]))
     body = initialised_by_one_thread(program.block)
     decided: list[str] = []
     if in_tensor_memory:
