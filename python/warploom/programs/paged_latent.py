@@ -195,9 +195,10 @@ def paged_latent(
                 base: T.int32 = part * steps
                 if base < T.max(blocks, 1):
                     at_tile = LatentTiles(problem, rows, keys, dtype, number)
-                    V_z = at_tile.values
-                    if not in_place:
-                        V_z = T.alloc_buffer((keys, columns), dtype, scope="shared")
+                    V_s = at_tile.values
+                    V_z = V_s if in_place else T.alloc_buffer(
+                        (keys, columns), dtype, scope="shared"
+                    )  # fmt: skip
                     S = T.alloc_buffer((rows, keys), "float32", scope="accumulator")
                     P = T.alloc_buffer((rows, keys), dtype, scope="fragment")
                     acc = T.alloc_buffer((rows, columns), "float32", scope="accumulator")
@@ -241,10 +242,10 @@ def paged_latent(
                         if in_place:
                             Tx.cta.gemm_async(acc, P, V_z, transB=True, accum=True)
                         elif at + keys > seq.length:
-                            clear_end(V_z, at_tile.values, at, seq.length)
+                            clear_end(V_z, V_s, at, seq.length)
                             Tx.cta.gemm_async(acc, P, V_z, transB=True, accum=True)
                         else:
-                            Tx.cta.gemm_async(acc, P, at_tile.values, transB=True, accum=True)
+                            Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
                     left: T.int32 = tile.length - first
                     slice_start: T.int32 = number * columns
                     for i in T.serial(rows):
