@@ -9,6 +9,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.programs.paged_decode import paged_decode
+from warploom.programs.paged_latent import paged_latent
 from warploom.programs.paged_prefill import paged_prefill
 from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.programs.tree_attention import paged_tree_attention, ragged_tree_attention
@@ -179,6 +180,33 @@ _PAGED_TREE = CacheKernel(
     ),
 )  # fmt: skip
 
+_LATENT = CacheKernel(
+    22, 1,
+    "attention to latent vectors (MLA), {heads} heads of {dim}, of which {latent_dim} are values, "
+    "pages of {page} tokens, {dtype}",
+    signature=Signature.of("""
+        q: dtype queries heads dim
+        q_indptr: int32 batch+1
+        pages: dtype pages page dim
+        page_indptr: int32 batch+1
+        page_values: int32 used
+        length_info: int32 batch
+        output: dtype queries heads latent_dim
+        lse: float32 queries heads
+        causal: int32
+        sm_scale: float32
+    """),
+    stock=lambda facts, target: tvm_kernels._attention_prefill_mla(
+        facts.number("heads"), facts.number("latent_dim"),
+        facts.number("dim") - facts.number("latent_dim"), facts["dtype"], False, target,
+        facts.number("page"),
+    ),
+    ours=lambda facts: paged_latent(
+        facts.number("heads"), facts.number("latent_dim"),
+        facts.number("dim") - facts.number("latent_dim"), facts["dtype"], facts.number("page"),
+    ),
+)  # fmt: skip
+
 ATTENTION_KERNELS = (
     RAGGED,
     _prefill_row(16, False),
@@ -187,4 +215,5 @@ ATTENTION_KERNELS = (
     _decode_row(19, True),
     _PAGED_TREE,
     _TREE,
+    _LATENT,
 )

@@ -15,6 +15,8 @@ from tvm.tirx.layout import Axis, S, TileLayout
 
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import after_passes, hinted, run
+from tests.shared.tile_programs.case import numpy_dtype, precision
+from warploom import emulator
 from warploom.errors import Decline
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
 from warploom.layout.smem_matrix import SharedMatrix
@@ -119,8 +121,6 @@ def faulty(fault: str) -> Any:
         Tx.cta.copy_async(A_s, A[0:64, 0:64])
         Tx.cta.zero(other)
         Tx.cta.gemm_async(acc, A_s, A_s)
-        if fault == "majors":
-            Tx.cta.gemm_async(acc, A_s, A_s, transA=True)
         if fault == "vector":
             for i, j in T.grid(64, 64):
                 acc[i, j] = acc[i, j] + vector[j]
@@ -137,11 +137,6 @@ def faulty(fault: str) -> Any:
         ("rank", "The tile other has 3 dimensions; a tile in registers has one or two"),
         ("columns", "The tile other: The columns of an accumulator must be a positive multiple"),
         (
-            "majors",
-            "The tile A_s is A of the MMA into acc, K-major, and also A of the MMA into "
-            "acc, MN-major; load it twice",
-        ),
-        (
             "vector",
             "The vector vector lies along the columns in the nest that stores acc and along the "
             "rows in the reduction of acc; use two vectors",
@@ -151,6 +146,60 @@ def faulty(fault: str) -> Any:
 def test_declines(fault, message):
     with pytest.raises(Decline, match=message):
         layouts(faulty(fault))
+
+
+def read_both_ways(dtype: str, rows: int, columns: int) -> Any:
+    """G = A Aᵀ and H = G' A, both of one tile; with 8 bits G = A Aᵀ and H = Aᵀ A."""
+    bits = tvm.DataType(dtype).bits
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((rows, columns), dtype), G: T.Buffer((rows, rows), "float32"),
+        H: T.Buffer((rows, columns), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((rows, columns), dtype, scope="shared")
+        acc = T.alloc_buffer((rows, rows), "float32", scope="accumulator")
+        P = T.alloc_buffer((rows, rows), dtype, scope="fragment")
+        other = T.alloc_buffer((rows, columns), "float32", scope="accumulator")
+        Tx.cta.copy_async(A_s, A[0:rows, 0:columns])
+        Tx.cta.gemm_async(acc, A_s, A_s)
+        Tx.cta.cast(P, acc)
+        Tx.cta.copy(G[0:rows, 0:rows], acc)
+        if bits == 16:
+            Tx.cta.gemm_async(other, P, A_s, transB=True)
+        else:
+            Tx.cta.gemm_async(other, A_s, A_s, transA=True, transB=True)
+        Tx.cta.copy(H[0:rows, 0:columns], other)
+
+    return program
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "arch"), [("float16", "sm_90a"), ("bfloat16", "sm_100a")])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (64, 48), (64, 144), (64, 256)])
+@pytest.mark.some(3)
+def test_one_tile_is_read_along_both_dimensions(rng, dtype, arch, rows, columns):
+    """Whatever the swizzle, and with one atom along the columns or several."""
+    found = layouts(read_both_ways(dtype, rows, columns))["A_s"]
+    width = max(s.row_bytes for s in Swizzle if 2 * columns % s.row_bytes == 0)
+    swizzle = next(s for s in Swizzle if s.row_bytes == width)
+    for major, shape in ((Major.K, (rows, columns)), (Major.MN, (columns, rows))):
+        assert same(found, SharedMatrix(dtype, major, swizzle, *shape).layout(()))
+    a = (rng.standard_normal((rows, columns)) / 4).astype(numpy_dtype(dtype))
+    empty = [np.full(shape, np.nan, np.float32) for shape in ((rows, rows), (rows, columns))]
+    result = emulator.run(read_both_ways(dtype, rows, columns), [a, *empty], arch=arch)
+    exact = a.astype(float) @ a.T.astype(float)
+    assert np.abs(result.outputs[1] - exact).max() < 1e-4
+    weights = exact.astype(np.float32).astype(numpy_dtype(dtype)).astype(float)
+    bound = 4 * precision(dtype) * (np.abs(exact) @ np.abs(a.astype(float))).max()
+    assert np.abs(result.outputs[2] - weights @ a.astype(float)).max() < bound
+
+
+def test_tiles_of_8_bits_are_read_along_one_dimension():
+    with pytest.raises(Decline, match="A_s, A of the MMA into other, is float8_e4m3fn and MN-major"):
+        layouts(read_both_ways("float8_e4m3fn", 64, 64))
 
 
 @pytest.mark.parametrize(

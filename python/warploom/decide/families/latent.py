@@ -27,7 +27,7 @@ _SLICE = 256
 #: Values of all slices; a thread of the kernel that adds parts has 4 of them.
 _MOST_VALUES = 512
 #: Keys of a step, the best first: as many as fit into shared memory.
-_KEYS = (64, 32, 16)
+_KEYS = (64, 48, 32, 16)
 #: Bytes of shared memory for mbarriers, alignment and sums of a row.
 _ASIDE = 2048
 #: Instructions of a thread for a logit, and cycles of a step in which it waits for others.

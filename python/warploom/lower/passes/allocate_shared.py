@@ -21,6 +21,9 @@ from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import is_shared
 
 _MBARRIER_BYTES = 8
+#: Bytes of the widest access. Compilers join reads of small buffers to such a one, and read what is
+#: between and behind them as well.
+_WIDEST = 16
 _ADDRESS_OF = Op.get("tirx.address_of")
 #: Buffers that a message about too little memory names.
 _SHOWN = 3
@@ -48,7 +51,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
     # Largest alignment first leaves no gaps.
     buffers.sort(key=_is_small)
     pool = tirx.decl_buffer((0,), "uint8", "shared_memory", scope="shared.dyn")
-    offset, lines = 0, []
+    offset, end, lines = 0, 0, []
     if own is not None:
         pool, offset = own.buffer, own.size
         lines.append(f"  {pool.name}: {own.size} bytes of the author's")
@@ -66,6 +69,9 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
         shape = " x ".join(str(extent) for extent in buffer.shape)
         lines.append(f"  {buffer.name}: {shape} {buffer.dtype}, {size} bytes")
         offset += span_bytes(buffer)
+        if buffer.scope() != "mbarrier":
+            end = -(-offset // _WIDEST) * _WIDEST
+    offset = max(offset, end)
     if offset > capacity:
         raise Decline(
             f"The kernel needs {offset} bytes of shared memory and a CTA has {capacity}; use fewer "
