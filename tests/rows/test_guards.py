@@ -84,6 +84,22 @@ def test_parts_are_concatenated(
     np.testing.assert_array_equal(found, np.concatenate(arrays, 1))
 
 
+def test_a_choice_within_an_index_is_no_condition() -> None:
+    """It says which element is read, and not whether: such rows are left to TVM."""
+    m, plain, half = te.var("m"), 32, 8
+    x = te.placeholder((m, plain), "float16", "x")
+    turned = te.placeholder((m, 2 * half), "float16", "turned")
+
+    def element(i: Any, j: Any) -> Any:
+        at = j - plain
+        other = turned[i, tvm.tirx.if_then_else(at < half, at + half, at - half)]
+        return tvm.tirx.if_then_else(j < plain, x[i, j], turned[i, at] + other)
+
+    made = te.create_prim_func([x, turned, te.compute((m, plain + 2 * half), element)])
+    with pytest.raises(Decline, match=r"turned is read at .* no vector in memory"):
+        row_kernel(read_rows(made))
+
+
 def _stored(condition: Any) -> tvm.tirx.PrimFunc:
     """A function that stores rows of one result or of another one."""
     from tvm.script import tirx as T

@@ -27,6 +27,6 @@ from warploom.programs.tuned import tuned
 __all__ = [
     "attention", "compile_gemm", "conv2d", "gemm", "gemm_block_scaled", "gemm_grouped",
     "gemm_grouped_block_scaled", "gemm_quantised", "pack_weights", "paged_decode",
-    "paged_latent", "paged_prefill", "paged_tree_attention", "ragged_prefill", "ragged_tree_attention",
-    "top_k", "tuned",
+    "paged_latent", "paged_prefill", "paged_tree_attention", "ragged_prefill",
+    "ragged_tree_attention", "top_k", "tuned",
 ]  # fmt: skip

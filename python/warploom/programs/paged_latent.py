@@ -132,8 +132,9 @@ def paged_latent(
     @T.inline
     def clear_end(to, values, at, length):
         """The values of the block from key ``at`` on, and 0 behind the last one."""
-        for j, d in T.grid(keys, columns):
-            to[j, d] = T.if_then_else(at + j < length, values[j, d], T.cast(0, dtype))
+        if at + keys > length:
+            for j, d in T.grid(keys, columns):
+                to[j, d] = T.if_then_else(at + j < length, values[j, d], T.cast(0, dtype))
 
     @T.prim_func
     def batch_prefill_paged_kv_mla(
@@ -219,8 +220,7 @@ def paged_latent(
                         at_tile.load_latents(Cache, seq, block)
                         at: T.int32 = block * keys
                         if in_place:
-                            if at + keys > seq.length:
-                                clear_end(V_z, V_z, at, seq.length)
+                            clear_end(V_z, V_z, at, seq.length)
                         at_tile.multiply(S)
                         if block >= first_masked:
                             for i, j in T.grid(rows, keys):

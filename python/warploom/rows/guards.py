@@ -106,8 +106,16 @@ def _parts(condition: Any) -> list[Any]:
 
 
 def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[TensorLoad, tuple[Any, ...]]]:
-    """All loads in a value, each with the conditions of the branches around it."""
+    """All loads in a value, each with the conditions of the branches around it.
+
+    A branch within an index is none around the load: it says which element is read.
+    """
     choices: list[Call] = []
+    done: list[TensorLoad] = []
+
+    def load(node: TensorLoad) -> Any:
+        done.append(node)
+        return Var("loaded", str(node.ty.dtype))
 
     def call(node: Call) -> Any:
         if not (isinstance(node.op, Op) and node.op.name == _CHOICE):
@@ -115,8 +123,11 @@ def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[TensorLoad, tupl
         choices.append(node)
         return Var("chosen", str(node.ty.dtype))
 
-    rest = tvm_ffi.structural_map(value, (Call, call), order="pre")
-    yield from ((load, path) for load in loads(rest))
+    tvm_ffi.structural_map(value, [(Call, call), (TensorLoad, load)], order="pre")
+    for one in done:
+        yield one, path
+        for index in one.indices:
+            yield from _paths(index, path)
     for node in choices:
         condition, then, otherwise = node.args
         yield from _paths(condition, path)
