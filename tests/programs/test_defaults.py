@@ -20,6 +20,7 @@ from warploom.programs import (
     gemm_grouped_block_scaled,
     gemm_quantised,
     paged_decode,
+    paged_latent,
     paged_prefill,
     paged_tree_attention,
     ragged_prefill,
@@ -114,6 +115,13 @@ class Draw:
             arch=self.arch,
         )  # fmt: skip
 
+    def paged_latent(self) -> Any:
+        return paged_latent(
+            self.of(1, 7, 16, 20, 71, 128), self.of(512, 8 * int(self.rng.integers(1, 65))),
+            self.of(64, 8 * int(self.rng.integers(9))), self.of(*HALVES),
+            self.of(8, 16, 32, 64, 128, 256), arch=self.arch,
+        )  # fmt: skip
+
     def conv2d(self) -> Any:
         taps = self.of((1, 1), (3, 3), (5, 5), (1, 3))
         return conv2d(
@@ -125,7 +133,7 @@ class Draw:
 
 PROGRAMS = (
     "gemm", "gemm_block_scaled", "gemm_grouped", "gemm_grouped_block_scaled", "gemm_quantised",
-    "attention", "conv2d", "paged_decode", "paged_prefill",
+    "attention", "conv2d", "paged_decode", "paged_latent", "paged_prefill",
     "ragged_prefill",
 )  # fmt: skip
 _MANY = pytest.param(100, marks=pytest.mark.long)
@@ -159,6 +167,7 @@ LARGEST = {
     "ragged prefill of 192 and 128": lambda arch: ragged_prefill(16, 16, 192, 128, arch=arch),
     "paged prefill of 256": lambda arch: paged_prefill(16, 2, 256, sliding_window=True, arch=arch),
     "paged trees of 256": lambda arch: paged_tree_attention(16, 2, 256, arch=arch),
+    "latents of 512 and 64": lambda arch: paged_latent(128, dtype="bfloat16", arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
 }

@@ -77,12 +77,22 @@ def test_caches_of_latent_vectors() -> None:
     module = CacheOptions(16, 1, 576, "bfloat16", RopeMode.NONE, latent=True).module()
     assert set(_replaced(module)) >= {
         "batch_prefill_ragged_kv", "tir_attention_merge_state", "tir_attention_merge_state_mla",
-        "tir_kv_cache_transpose_append_mla", "copy_single_page_mla",
+        "tir_kv_cache_transpose_append_mla", "copy_single_page_mla", "batch_prefill_paged_kv_mla",
     }  # fmt: skip
     words = {report.name: str(report) for report in inspect(module)}
     assert "16 heads of 192 and 128 (16 of keys), bfloat16" in words["batch_prefill_ragged_kv"]
+    latent = "attention to latent vectors (MLA), 16 heads of 576, of which 512 are values"
+    assert latent in words["batch_prefill_paged_kv_mla"]
     assert "heads of 512, bfloat16" in words["tir_attention_merge_state"]
     assert "heads of 128, bfloat16" in words["tir_attention_merge_state_mla"]
+
+
+def test_latent_vectors_without_a_program_stay() -> None:
+    module = CacheOptions(16, 1, 576, "float32", RopeMode.NONE, latent=True).module()
+    left = left_to_tvm(module, TARGET)
+    assert "it must be float16 or bfloat16" in left["batch_prefill_paged_kv_mla"]
+    module = CacheOptions(16, 1, 516, "float16", RopeMode.NONE, latent=True).module()
+    assert "rope_dim is 4" in left_to_tvm(module, TARGET)["batch_prefill_paged_kv_mla"]
 
 
 def test_inspection_says_what_becomes_of_each_kernel() -> None:

@@ -64,6 +64,7 @@ CALLS = {
     "programs.top_k": ("float16", lambda d: programs.top_k(64, 4, dtype=d)),
     "programs.paged_decode": ("bfloat16", lambda d: programs.paged_decode(8, 2, 64, d)),
     "programs.paged_prefill": ("bfloat16", lambda d: programs.paged_prefill(8, 2, 64, d)),
+    "programs.paged_latent": ("bfloat16", lambda d: programs.paged_latent(8, 64, 64, d)),
     "programs.ragged_tree_attention": (
         "bfloat16", lambda d: programs.ragged_tree_attention(8, 2, 64, d)),
     "programs.paged_tree_attention": (

@@ -47,8 +47,7 @@ class LatentTiles:
         self.values = self._latents[0]
 
     def _start(self, place: int, number: Any) -> Any:
-        """The first column of a place: that of the own slice, or of the slice it has changed with.
-        """
+        """The first column of a place: that of the own slice, or of the slice it has changed with."""
         width = self._problem.columns
         if self._problem.slices == 1:
             return 0
@@ -59,9 +58,7 @@ class LatentTiles:
     def load_queries(self, queries: Any, first: Any) -> None:
         """Rows of ``queries`` from the first on."""
         for tile, (start, width) in zip(self._queries, self._columns, strict=True):
-            Tx.cta.copy_async(
-                tile, queries[first : first + self._rows, start : start + width]
-            )
+            Tx.cta.copy_async(tile, queries[first : first + self._rows, start : start + width])
 
     def load_latents(self, cache: Any, pages: SequencePages, block: Any) -> None:
         """A block of latents: its pages, the last one again where there are no more."""
