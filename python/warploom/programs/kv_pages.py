@@ -71,10 +71,14 @@ class SequencePages:
 
     def page_of(self, number: Any) -> Any:
         """The page of a number; the last one behind the end, some page before the first."""
+        return self._values[self.place_of(number)]
+
+    def place_of(self, number: Any) -> Any:
+        """Where the page of a number stands in ``values``."""
         place = self.begin + number
         if self._sliding:
             place += T.Select(number < self._sink_pages, 0, self._left_out)
-        return self._values[T.max(T.min(place, self._last), 0)]
+        return T.max(T.min(place, self._last), 0)
 
     def hides(self, first: Any, count: int) -> Any:
         """Whether a query may not see all of these tokens."""

@@ -23,6 +23,9 @@ class PagedKeys:
     pages : SequencePages
     head : int32 expression
     tiles : PrefillTiles
+    keys : Buffer, optional
+        ``(used pages * kv_heads * page_size, head_dim)``: other keys than those in the cache, in
+        the order of ``page_values``.
 
     Attributes
     ----------
@@ -30,8 +33,10 @@ class PagedKeys:
         How many tokens there are, with those that a window hides.
     """
 
-    def __init__(self, cache: Any, pages: SequencePages, head: Any, tiles: PrefillTiles) -> None:
-        self._cache, self._pages, self._tiles = cache, pages, tiles
+    def __init__(
+        self, cache: Any, pages: SequencePages, head: Any, tiles: PrefillTiles, keys: Any = None
+    ) -> None:
+        self._cache, self._pages, self._tiles, self._keys = cache, pages, tiles, keys
         self._head = named_scalar(head)
         self.length = pages.length
 
@@ -41,10 +46,11 @@ class PagedKeys:
         kv_heads, count = self._tiles.problem.kv_heads, self._tiles.keys
         part = min(count, page_size)
         values = kv_heads * page_size
-        for number, row in enumerate(self._rows(block)):
+        keys = self._cache if self._keys is None else self._keys
+        for number, row in enumerate(self._rows(block, of_keys=True)):
             Tx.cta.copy_async(
                 k_tile[number * part : number * part + part, 0 : self._tiles.wide],
-                self._cache[row : row + part, 0 : self._tiles.wide],
+                keys[row : row + part, 0 : self._tiles.wide],
             )
         for number, row in enumerate(self._rows(block - 1)):
             # All rows above the cache are 0.
@@ -54,8 +60,10 @@ class PagedKeys:
                 self._cache[place : place + part, 0 : self._tiles.columns],
             )
 
-    def _rows(self, block: Any) -> list[Any]:
-        """Rows of the cache where the parts of a block begin, which are in different pages."""
+    def _rows(self, block: Any, of_keys: bool = False) -> list[Any]:
+        """Rows of the cache where the parts of a block begin, which are in different pages; rows
+        of the other keys if there are such.
+        """
         page_size, kv_heads = self._tiles.problem.page_size, self._tiles.problem.kv_heads
         count = self._tiles.keys
         pages_a_block, blocks_a_page = max(1, count // page_size), max(1, page_size // count)
@@ -64,7 +72,10 @@ class PagedKeys:
             place = block * pages_a_block + number
             if blocks_a_page > 1:
                 place = T.truncdiv(T.max(block, 0), blocks_a_page)
-            row = (self._pages.page_of(place) * (2 * kv_heads) + self._head) * page_size
+            if of_keys and self._keys is not None:
+                row = (self._pages.place_of(place) * kv_heads + self._head) * page_size
+            else:
+                row = (self._pages.page_of(place) * (2 * kv_heads) + self._head) * page_size
             if blocks_a_page > 1:
                 row += T.truncmod(T.max(block, 0), blocks_a_page) * count
             rows.append(named_scalar(row))

@@ -23,6 +23,7 @@ from warploom.programs.prefill_steps import (
     powers_of,
     prefill_steps,
 )
+from warploom.programs.rotary import Rotation
 from warploom.programs.sequences import QueryTile, bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
@@ -39,6 +40,7 @@ def paged_prefill(
     sliding_window: bool = False,
     sliding_window_size: int = 1024,
     config: Config | None = None,
+    rotates: bool = False,
     arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
@@ -95,6 +97,27 @@ def paged_prefill(
     check_pages(page_size, tiles.keys)
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, head_dim, dtype)
 
+    @T.inline
+    def attend(Q, Keys, Cache, Out, Lse, index, slots, batch, bits, causal, factor):
+        with wl.kernel():
+            wl.hints(raster="rows")
+            slot, beside = T.cta_id([slots, tiles.tiles_beside])
+            tile = QueryTile(index[0], tiles.queries)
+            tile.find(slot, batch, bits)
+            tile.place(slot)
+            if tile.first >= 0:
+                head: T.let = T.truncdiv(beside * kv_heads, tiles.tiles_beside)
+                seq = SequencePages(
+                    index[1], index[2], index[3], tile.b, page_size, sliding_window
+                )
+                keys = PagedKeys(Cache, seq, head, tiles, Keys)
+                if sliding_window:
+                    window = SlidingMask(causal, seq, sliding_window_size)
+                    steps(Q, Out, Lse, tile, keys, window, beside, factor)
+                else:
+                    mask = CausalMask(causal, tile.length, seq.length)
+                    steps(Q, Out, Lse, tile, keys, mask, beside, factor)
+
     @T.prim_func
     def batch_prefill_paged_kv(
         q: T.handle, q_indptr: T.handle, p: T.handle, indptr: T.handle, values: T.handle,
@@ -124,11 +147,12 @@ def paged_prefill(
         Info = T.match_buffer(
             info, (3, batch) if sliding_window else (batch,), "int32", elem_offset=info_offset
         )
-        T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
-        T.match_buffer(q_rope, (queries,), "int32", elem_offset=q_rope_offset)
+        KRope = T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
+        QRope = T.match_buffer(q_rope, (queries,), "int32", elem_offset=q_rope_offset)
         Out = T.match_buffer(o, (queries, heads, head_dim), dtype, align=16)
         Lse = T.match_buffer(s, (queries, heads), "float32")
-        assert rotary_mode == 0, "paged_prefill takes queries and keys that are rotated"
+        if not rotates:
+            assert rotary_mode == 0, "paged_prefill takes queries and keys that are rotated"
         assert sm_scale > 0, "paged_prefill takes scales above 0"
         # Rows of one head after the other. The offset is a multiple of 16 bytes, as TMA needs it.
         unit: T.let[T.int64] = pages_offset // 8
@@ -140,22 +164,29 @@ def paged_prefill(
         bits: T.let[T.int32] = bits_below(batch)
         some: T.let[T.bool] = T.And(queries > 0, used_pages > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
-        with wl.kernel():
-            wl.hints(raster="rows")
-            slot, beside = T.cta_id([slots, tiles.tiles_beside])
-            tile = QueryTile(QIndptr, tiles.queries)
-            tile.find(slot, batch, bits)
-            tile.place(slot)
-            if tile.first >= 0:
-                head: T.let = T.truncdiv(beside * kv_heads, tiles.tiles_beside)
-                seq = SequencePages(Indptr, Values, Info, tile.b, page_size, sliding_window)
-                keys = PagedKeys(Cache, seq, head, tiles)
-                if sliding_window:
-                    window = SlidingMask(causal, seq, sliding_window_size)
-                    steps(Q, Out, Lse, tile, keys, window, beside, factor)
-                else:
-                    mask = CausalMask(causal, tile.length, seq.length)
-                    steps(Q, Out, Lse, tile, keys, mask, beside, factor)
+        index = (QIndptr, Indptr, Values, Info)
+        if rotates:
+            turned: T.let[T.int32] = T.if_then_else(T.And(rotary_mode == 1, some), 1, 0)
+            Q_r = T.alloc_buffer(
+                (T.max(turned * queries, 1), heads, head_dim), dtype, scope="global"
+            )
+            K_r = T.alloc_buffer(
+                (T.max(turned * used_pages, 1) * (kv_heads * page_size), head_dim), dtype,
+                scope="global",
+            )  # fmt: skip
+            rotation = Rotation(head_dim, dtype, rope_scale, rope_theta)
+            with wl.kernel():
+                rotation.turn_rows(Q, Q_r, turned * queries, heads, QRope)
+            with wl.kernel():
+                rotation.turn_pages(
+                    Pages, unit, K_r, turned * used_pages, Indptr, Values, Info, KRope, batch,
+                    bits, sliding_window,
+                )  # fmt: skip
+            attend(Q_r, K_r, Cache, Out, Lse, index, turned * slots, batch, bits, causal, factor)
+            attend(Q, None, Cache, Out, Lse, index, (1 - turned) * slots, batch, bits, causal,
+                   factor)  # fmt: skip
+        else:
+            attend(Q, None, Cache, Out, Lse, index, slots, batch, bits, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(used_pages > 0, 0, queries)])
             write_nothing(Out, Lse, row)

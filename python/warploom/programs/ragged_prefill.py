@@ -24,6 +24,7 @@ from warploom.programs.prefill_steps import (
     powers_of,
     prefill_steps,
 )
+from warploom.programs.rotary import Rotation
 from warploom.programs.sequences import QueryTile, bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
@@ -38,6 +39,7 @@ def ragged_prefill(
     value_dim: int | None = None,
     dtype: str = "float16",
     config: Config | None = None,
+    rotates: bool = False,
     arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
@@ -86,6 +88,20 @@ def ragged_prefill(
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, value_dim, dtype)
 
+    @T.inline
+    def attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, bits, causal, factor):
+        with wl.kernel():
+            wl.hints(raster="rows")
+            slot, beside = T.cta_id([slots, tiles.tiles_beside])
+            tile = QueryTile(QIndptr, tiles.queries)
+            tile.find(slot, batch, bits)
+            tile.place(slot)
+            if tile.first >= 0:
+                own = RaggedKeys(K, V, KIndptr, tile.b, T.truncdiv(beside * kv_heads,
+                                 tiles.tiles_beside), tiles)  # fmt: skip
+                mask = CausalMask(causal, tile.length, own.length)
+                steps(Q, Out, Lse, tile, own, mask, beside, factor)
+
     @T.prim_func
     def batch_prefill_ragged_kv(
         q: T.handle, q_indptr: T.handle, k: T.handle, v: T.handle, kv_indptr: T.handle,
@@ -104,27 +120,38 @@ def ragged_prefill(
         K = T.match_buffer(k, (keys, kv_heads, head_dim), dtype, align=16)
         V = T.match_buffer(v, (keys, kv_heads, value_dim), dtype, align=16)
         KIndptr = T.match_buffer(kv_indptr, (batch + 1,), "int32", elem_offset=kv_indptr_offset)
-        T.match_buffer(q_rope, (queries,), "int32", elem_offset=q_rope_offset)
-        T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
+        QRope = T.match_buffer(q_rope, (queries,), "int32", elem_offset=q_rope_offset)
+        KRope = T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
         Out = T.match_buffer(o, (queries, heads, value_dim), dtype, align=16)
         Lse = T.match_buffer(s, (queries, heads), "float32")
-        assert rotary_mode == 0, "ragged_prefill takes queries and keys that are rotated"
+        if not rotates:
+            assert rotary_mode == 0, "ragged_prefill takes queries and keys that are rotated"
         assert sm_scale > 0, "ragged_prefill takes scales above 0"
         factor: T.let[T.float32] = powers_of(sm_scale)
         bits: T.let[T.int32] = bits_below(batch)
         some: T.let[T.bool] = T.And(queries > 0, keys > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
-        with wl.kernel():
-            wl.hints(raster="rows")
-            slot, beside = T.cta_id([slots, tiles.tiles_beside])
-            tile = QueryTile(QIndptr, tiles.queries)
-            tile.find(slot, batch, bits)
-            tile.place(slot)
-            if tile.first >= 0:
-                own = RaggedKeys(K, V, KIndptr, tile.b, T.truncdiv(beside * kv_heads,
-                                 tiles.tiles_beside), tiles)  # fmt: skip
-                mask = CausalMask(causal, tile.length, own.length)
-                steps(Q, Out, Lse, tile, own, mask, beside, factor)
+        if rotates:
+            turned: T.let[T.int32] = T.if_then_else(T.And(rotary_mode == 1, some), 1, 0)
+            Q_r = T.alloc_buffer(
+                (T.max(turned * queries, 1), heads, head_dim), dtype, scope="global"
+            )
+            K_r = T.alloc_buffer(
+                (T.max(turned * keys, 1), kv_heads, head_dim), dtype, scope="global"
+            )
+            rotation = Rotation(head_dim, dtype, rope_scale, rope_theta)
+            with wl.kernel():
+                rotation.turn_rows(Q, Q_r, turned * queries, heads, QRope)
+            with wl.kernel():
+                rotation.turn_keys(
+                    K, K_r, turned * keys, kv_heads, KIndptr, KRope, batch, bits
+                )
+            attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned * slots, batch, bits, causal,
+                   factor)  # fmt: skip
+            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, (1 - turned) * slots, batch, bits, causal,
+                   factor)  # fmt: skip
+        else:
+            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, bits, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(keys > 0, 0, queries)])
             write_nothing(Out, Lse, row)
