@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm.script import tirx as T
@@ -96,6 +97,23 @@ class SequencePages:
     def hidden(self) -> Any:
         """Tokens between the sink and the window, which no query sees."""
         return T.max(self._window - self.sink, 0) if self._sliding else 0
+
+
+def rows_of_block(
+    block: Any, count: int, page_size: int, row_of: Callable[[Any], Any]
+) -> list[Any]:
+    """Where the parts of a block of ``count`` tokens begin, each in a page of its own.
+
+    ``row_of(number)`` is the row of the first token of a page, by the page's number in a sequence.
+    A block is one part if a page has several blocks.
+    """
+    pages_a_block, blocks_a_page = max(1, count // page_size), max(1, page_size // count)
+    if blocks_a_page == 1:
+        numbers = [block * pages_a_block + number for number in range(pages_a_block)]
+        return [named_scalar(row_of(number)) for number in numbers]
+    known = T.max(block, 0)
+    within = T.truncmod(known, blocks_a_page) * count
+    return [named_scalar(row_of(T.truncdiv(known, blocks_a_page)) + within)]
 
 
 def check_pages(page_size: int, keys: int) -> None:

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from warploom.decide.families.latent import LatentProblem
-from warploom.programs.kv_pages import SequencePages, named_scalar
+from warploom.programs.kv_pages import SequencePages, named_scalar, rows_of_block
 
 
 @T.meta_class
@@ -47,7 +47,7 @@ class LatentTiles:
         self.values = self._latents[0]
 
     def _start(self, place: int, number: Any) -> Any:
-        """The first column of a place: that of the own slice, or of the slice it has changed with."""
+        """The first column of a place: that of the own slice, or of the one in its place."""
         width = self._problem.columns
         if self._problem.slices == 1:
             return 0
@@ -63,16 +63,10 @@ class LatentTiles:
     def load_latents(self, cache: Any, pages: SequencePages, block: Any) -> None:
         """A block of latents: its pages, the last one again where there are no more."""
         page_size, count = self._problem.page_size, self._keys
-        pages_a_block, blocks_a_page = max(1, count // page_size), max(1, page_size // count)
-        part = count // pages_a_block
-        rows = []
-        for number in range(pages_a_block):
-            place = block * pages_a_block + number
-            page = pages.page_of(place if blocks_a_page == 1 else T.truncdiv(block, blocks_a_page))
-            row = page * page_size
-            if blocks_a_page > 1:
-                row += T.truncmod(block, blocks_a_page) * count
-            rows.append(named_scalar(row))
+        part = min(count, page_size)
+        rows = rows_of_block(
+            block, count, page_size, lambda number: pages.page_of(number) * page_size
+        )
         for tile, (start, width) in zip(self._latents, self._columns, strict=True):
             for number, row in enumerate(rows):
                 Tx.cta.copy_async(

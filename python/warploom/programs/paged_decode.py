@@ -30,6 +30,8 @@ from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.programs.kv_pages import SequencePages, check_pages, named_scalar
 from warploom.programs.merge_parts import MOST_CTAS, THREADS, PartsOfSequences
+from warploom.programs.paged_keys import PagedBlocks
+from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
 from warploom.programs.sequences import bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
@@ -52,6 +54,7 @@ def paged_decode(
     sliding_window: bool = False,
     config: Config | None = None,
     chunk: int | None = None,
+    rotary: str = BEFORE,
     arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
@@ -77,6 +80,10 @@ def paged_decode(
     chunk : int, optional
         Steps of a chunk, at most; without it the host computes it at each launch from the batch and
         the pages in use (:func:`~warploom.decide.families.paged_decode.steps_of_chunk`).
+    rotary : str
+        ``"before"``: queries and the keys in the cache are rotated, and ``rotary_mode`` is 0.
+        ``"inline"``: they are not, ``rotary_mode`` is 1, and the function rotates them into a
+        workspace. ``"either"``: as ``rotary_mode`` says.
     arch : str
         What the config is chosen for: ``"sm_90a"`` or ``"sm_100a"``.
 
@@ -86,9 +93,10 @@ def paged_decode(
         ``(q, pages, page_indptr, page_values, length_info, k_rope_pos_offset, q_rope_position,
         output, lse, rotary_mode, rope_scale, rope_theta, sm_scale)``: q and output are ``(batch,
         heads, head_dim)``, pages ``(pages, 2, kv_heads, page_size, head_dim)``, lse ``(batch,
-        heads)`` of float32, indices int32. ``rotary_mode`` must be 0: the keys lie in the cache
-        rotated, or the model has no rotary embedding. A sequence without keys has the output 0 and
-        the lse -5e4. Keys and values of the last page behind the end may be anything, NaN too.
+        heads)`` of float32, indices int32. Where the function rotates, query b has the position
+        ``q_rope_position[b]``, and key i of those that sequence b has kept ``i +
+        k_rope_pos_offset[b]``. A sequence without keys has the output 0 and the lse -5e4. Keys
+        and values of the last page behind the end may be anything, NaN too.
 
     Raises
     ------
@@ -102,6 +110,7 @@ def paged_decode(
     'paged_decode_heads32_kvheads8_headdim128'
     """
     _check(heads, kv_heads, head_dim, dtype)
+    check_rotary(rotary)
     problem = PagedDecodeProblem(heads, kv_heads, head_dim, page_size, arch)
     config = config or choose(problem)
     costs = chunk_costs(problem, config, machine_for())
@@ -110,7 +119,6 @@ def paged_decode(
     group, rows, blocks = heads // kv_heads, config.tile_m, problem.row_blocks
     # A step has several pages, or a page has several steps.
     pages_a_step, steps_a_page = max(1, keys // page_size), max(1, page_size // keys)
-    part = keys // pages_a_step
     in_place = problem.in_place
 
     def steps_of(batch: Any, pages: Any) -> Any:
@@ -123,68 +131,14 @@ def paged_decode(
         found = steps_of_chunk(costs, average, tiles, named_scalar)
         return (found + (steps_a_page - 1)) // steps_a_page * steps_a_page
 
-    def load(tiles: Any, cache: Any, seq: Any, step: Any, head: Any) -> None:
+    def load(pages: PagedBlocks, k_tile: Any, v_tile: Any, step: Any) -> None:
         """Keys and values of a step: its pages, the last one again where there are no more."""
-        rows_of_pages = []
-        for number in range(pages_a_step):
-            place = step * pages_a_step + number
-            page = seq.page_of(place if steps_a_page == 1 else T.truncdiv(step, steps_a_page))
-            row = (page * (2 * kv_heads) + head) * page_size
-            if steps_a_page > 1:
-                row += T.truncmod(step, steps_a_page) * keys
-            rows_of_pages.append(named_scalar(row))
-        for tile, behind in zip(tiles, (0, kv_heads * page_size), strict=True):
-            for number, row in enumerate(rows_of_pages):
-                Tx.cta.copy_async(
-                    tile[number * part : number * part + part, 0:width],
-                    cache[row + behind : row + behind + part, 0:width],
-                )
+        where = pages.rows(step)
+        pages.load_keys(k_tile, step, where, width)
+        pages.load_values(v_tile, where, width)
 
-    @T.prim_func
-    def batch_decode_paged_kv(
-        q: T.handle, p: T.handle, indptr: T.handle, values: T.handle, info: T.handle,
-        k_rope: T.handle, q_rope: T.handle, o: T.handle, s: T.handle,
-        rotary_mode: T.int32, rope_scale: T.float32, rope_theta: T.float32, sm_scale: T.float32,
-    ):  # fmt: skip
-        batch = T.int32()
-        used_pages = T.int32()
-        max_pages = T.int32()
-        pages_offset = T.int64()
-        indptr_offset = T.int32()
-        values_offset = T.int32()
-        k_rope_offset = T.int32()
-        q_rope_offset = T.int32()
-        info_offset = T.int32()
-        Q = T.match_buffer(q, (batch, heads, head_dim), dtype, align=16)
-        Pages = T.match_buffer(
-            p, (max_pages, 2, kv_heads, page_size, head_dim), dtype, elem_offset=pages_offset,
-            offset_factor=8, align=16,
-        )  # fmt: skip
-        Indptr = T.match_buffer(indptr, (batch + 1,), "int32", elem_offset=indptr_offset)
-        Values = T.match_buffer(values, (used_pages,), "int32", elem_offset=values_offset)
-        Info = T.match_buffer(
-            info, (3, batch) if sliding_window else (batch,), "int32", elem_offset=info_offset
-        )
-        T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
-        T.match_buffer(q_rope, (batch,), "int32", elem_offset=q_rope_offset)
-        Out = T.match_buffer(o, (batch, heads, head_dim), dtype, align=16)
-        Lse = T.match_buffer(s, (batch, heads), "float32")
-        assert rotary_mode == 0, "paged_decode takes keys that lie in the cache rotated"
-        # Rows of one head after the other. The offset is a multiple of 16 bytes, as TMA needs it.
-        unit: T.let[T.int64] = pages_offset // 8
-        Cache = T.decl_buffer(
-            (max_pages * (2 * kv_heads * page_size), head_dim), dtype, data=Pages.data,
-            elem_offset=unit * 8,
-        )  # fmt: skip
-        Queries = T.decl_buffer((batch * heads, head_dim), dtype, data=Q.data)
-        Rows = T.decl_buffer((batch * heads, head_dim), dtype, data=Out.data)
-        RowsLse = T.decl_buffer((batch * heads,), "float32", data=Lse.data)
-        steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
-        pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
-        slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
-        bits: T.let[T.int32] = bits_below(batch)
-        parts = T.alloc_buffer((T.max(slots, 1), heads, head_dim), "float32", scope="global")
-        part_lse = T.alloc_buffer((T.max(slots, 1), heads), "float32", scope="global")
+    @T.inline
+    def attend(Queries, Keys, Cache, index, to, pages_of_a_chunk, slots, batch, bits, sm_scale):
         with wl.kernel():
             wl.hints(ctas_per_sm=config.ctas_per_sm, raster="rows")
             slot, beside = T.cta_id([slots, kv_heads * blocks])
@@ -204,14 +158,15 @@ def paged_decode(
             b: T.int32 = 0
             for bit in T.serial(bits):
                 ahead: T.let = b + T.shift_left(1, bits - 1 - bit)
-                before: T.let = T.truncdiv(Indptr[T.min(ahead, batch)], pages_of_a_chunk) + ahead
+                before: T.let = T.truncdiv(index[0][T.min(ahead, batch)], pages_of_a_chunk) + ahead
                 if T.And(ahead < batch, before <= slot):
                     b = ahead
-            seq = SequencePages(Indptr, Values, Info, b, page_size, sliding_window)
+            seq = SequencePages(index[0], index[1], index[2], b, page_size, sliding_window)
             first: T.int32 = (
                 slot - b - T.truncdiv(seq.begin, pages_of_a_chunk)
             ) * pages_of_a_chunk
             if T.And(first >= 0, first < T.max(seq.count, 1)):
+                pages = PagedBlocks(Cache, seq, head, kv_heads, page_size, keys, Keys)
                 steps: T.int32 = T.truncdiv(
                     T.min(pages_of_a_chunk, seq.count - first) * steps_a_page + (pages_a_step - 1),
                     pages_a_step,
@@ -224,7 +179,7 @@ def paged_decode(
                 Tx.cta.fill(total, T.float32(1))
                 Tx.cta.zero(acc)
                 for step in wl.pipelined(steps, config.stages):
-                    load([K_s, V_s], Cache, seq, base + step, head)
+                    load(pages, K_s, V_s, base + step)
                     Tx.cta.gemm_async(S, Q_s, K_s)
                     for i, j in T.grid(rows, keys):
                         S[i, j] = S[i, j] * (sm_scale * T.float32(math.log2(math.e)))
@@ -264,17 +219,93 @@ def paged_decode(
                 if seq.count > pages_of_a_chunk:
                     for i, j in T.grid(rows, width):
                         if T.And(i < rows_left, j < head_dim):
-                            parts[slot, first_row + i, j] = acc[i, j]
+                            to[0][slot, first_row + i, j] = acc[i, j]
                     for i in T.serial(rows):
                         if i < rows_left:
-                            part_lse[slot, first_row + i] = largest[i]
+                            to[1][slot, first_row + i] = largest[i]
                 else:
                     for i, j in T.grid(rows, width):
                         if T.And(i < rows_left, j < head_dim):
-                            Out[b, first_row + i, j] = T.cast(acc[i, j], dtype)
+                            to[2][b, first_row + i, j] = T.cast(acc[i, j], dtype)
                     for i in T.serial(rows):
                         if i < rows_left:
-                            Lse[b, first_row + i] = largest[i]
+                            to[3][b, first_row + i] = largest[i]
+
+    @T.prim_func
+    def batch_decode_paged_kv(
+        q: T.handle, p: T.handle, indptr: T.handle, values: T.handle, info: T.handle,
+        k_rope: T.handle, q_rope: T.handle, o: T.handle, s: T.handle,
+        rotary_mode: T.int32, rope_scale: T.float32, rope_theta: T.float32, sm_scale: T.float32,
+    ):  # fmt: skip
+        batch = T.int32()
+        used_pages = T.int32()
+        max_pages = T.int32()
+        pages_offset = T.int64()
+        indptr_offset = T.int32()
+        values_offset = T.int32()
+        k_rope_offset = T.int32()
+        q_rope_offset = T.int32()
+        info_offset = T.int32()
+        Q = T.match_buffer(q, (batch, heads, head_dim), dtype, align=16)
+        Pages = T.match_buffer(
+            p, (max_pages, 2, kv_heads, page_size, head_dim), dtype, elem_offset=pages_offset,
+            offset_factor=8, align=16,
+        )  # fmt: skip
+        Indptr = T.match_buffer(indptr, (batch + 1,), "int32", elem_offset=indptr_offset)
+        Values = T.match_buffer(values, (used_pages,), "int32", elem_offset=values_offset)
+        Info = T.match_buffer(
+            info, (3, batch) if sliding_window else (batch,), "int32", elem_offset=info_offset
+        )
+        KRope = T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
+        QRope = T.match_buffer(q_rope, (batch,), "int32", elem_offset=q_rope_offset)
+        Out = T.match_buffer(o, (batch, heads, head_dim), dtype, align=16)
+        Lse = T.match_buffer(s, (batch, heads), "float32")
+        if rotary == INLINE:
+            assert rotary_mode == 1, "paged_decode was made to rotate queries and keys"
+        if rotary == BEFORE:
+            assert rotary_mode == 0, "paged_decode takes keys that lie in the cache rotated"
+        # Rows of one head after the other. The offset is a multiple of 16 bytes, as TMA needs it.
+        unit: T.let[T.int64] = pages_offset // 8
+        Cache = T.decl_buffer(
+            (max_pages * (2 * kv_heads * page_size), head_dim), dtype, data=Pages.data,
+            elem_offset=unit * 8,
+        )  # fmt: skip
+        Queries = T.decl_buffer((batch * heads, head_dim), dtype, data=Q.data)
+        Rows = T.decl_buffer((batch * heads, head_dim), dtype, data=Out.data)
+        RowsLse = T.decl_buffer((batch * heads,), "float32", data=Lse.data)
+        steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
+        pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
+        slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
+        bits: T.let[T.int32] = bits_below(batch)
+        parts = T.alloc_buffer((T.max(slots, 1), heads, head_dim), "float32", scope="global")
+        part_lse = T.alloc_buffer((T.max(slots, 1), heads), "float32", scope="global")
+        index = (Indptr, Values, Info)
+        results = (parts, part_lse, Out, Lse)
+        if rotary != BEFORE:
+            turned: T.let[T.int32] = T.if_then_else(rotary_mode == 1, 1, 0)
+            Q_r = T.alloc_buffer(
+                (T.max(turned * batch, 1) * heads, head_dim), dtype, scope="global"
+            )
+            K_r = T.alloc_buffer(
+                (T.max(turned * used_pages, 1) * (kv_heads * page_size), head_dim), dtype,
+                scope="global",
+            )  # fmt: skip
+            rotation = Rotation(head_dim, dtype, rope_scale, rope_theta)
+            with wl.kernel():
+                rotation.turn_rows(Q, Q_r, turned * batch, heads, QRope)
+            with wl.kernel():
+                rotation.turn_pages(
+                    Pages, unit, K_r, turned * used_pages, Indptr, Values, Info, KRope, batch,
+                    bits, sliding_window,
+                )  # fmt: skip
+            attend(Q_r, K_r, Cache, index, results, pages_of_a_chunk, turned * slots, batch, bits,
+                   sm_scale)  # fmt: skip
+        if rotary == EITHER:
+            attend(Queries, None, Cache, index, results, pages_of_a_chunk, (1 - turned) * slots,
+                   batch, bits, sm_scale)  # fmt: skip
+        if rotary == BEFORE:
+            attend(Queries, None, Cache, index, results, pages_of_a_chunk, slots, batch, bits,
+                   sm_scale)  # fmt: skip
         with wl.kernel():
             merge = PartsOfSequences(parts, part_lse, Rows, RowsLse, pages_of_a_chunk)
             number = T.cta_id([merge.ctas(used_pages)])

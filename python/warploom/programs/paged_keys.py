@@ -1,19 +1,20 @@
-"""Blocks of keys and values that lie in the pages of a KV cache, for the prefill programs."""
+"""Blocks of keys and values that lie in the pages of a KV cache."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
-from warploom.programs.kv_pages import SequencePages, named_scalar
+from warploom.programs.kv_pages import SequencePages, named_scalar, rows_of_block
 from warploom.programs.prefill_steps import PrefillTiles
 
 
 @T.meta_class
-class PagedKeys:
-    """The keys and values of a sequence, of one head.
+class PagedBlocks:
+    """Blocks of the keys and values of one head of a sequence.
 
     Parameters
     ----------
@@ -22,10 +23,63 @@ class PagedKeys:
         head, then the values.
     pages : SequencePages
     head : int32 expression
-    tiles : PrefillTiles
+    kv_heads, page_size, count : int
+        ``count`` tokens are a block.
     keys : Buffer, optional
         ``(used pages * kv_heads * page_size, head_dim)``: other keys than those in the cache, in
         the order of ``page_values``.
+    """
+
+    def __init__(
+        self, cache: Any, pages: SequencePages, head: Any, kv_heads: int, page_size: int,
+        count: int, keys: Any = None,
+    ) -> None:  # fmt: skip
+        self._cache, self._pages, self._keys = cache, pages, keys
+        self._head = named_scalar(head)
+        self._kv_heads, self._page_size, self._count = kv_heads, page_size, count
+        self._part = min(count, page_size)
+
+    def rows(self, block: Any) -> list[Any]:
+        """Rows of the cache where parts of a block of keys begin, which are in different pages."""
+        kv_heads = 2 * self._kv_heads
+        return self._rows(block, lambda n: self._pages.page_of(n) * kv_heads)
+
+    def load_keys(self, tile: Any, block: Any, rows: list[Any], width: int) -> None:
+        """Load a block, ``rows`` of the cache, or of the other keys."""
+        if self._keys is not None:
+            rows = self._rows(block, lambda n: self._pages.place_of(n) * self._kv_heads)
+        self._load(tile, self._cache if self._keys is None else self._keys, rows, width)
+
+    def load_values(self, tile: Any, rows: list[Any], width: int, shown: Any = None) -> None:
+        """Load the values beside rows of keys; 0 unless they are ``shown``."""
+        values = [row + self._kv_heads * self._page_size for row in rows]
+        if shown is not None:  # all rows above the cache are 0
+            values = [named_scalar(T.Select(shown, row, -self._part)) for row in values]
+        self._load(tile, self._cache, values, width)
+
+    def _rows(self, block: Any, heads_before: Callable[[Any], Any]) -> list[Any]:
+        def row_of(number: Any) -> Any:
+            return (heads_before(number) + self._head) * self._page_size
+
+        return rows_of_block(block, self._count, self._page_size, row_of)
+
+    def _load(self, tile: Any, source: Any, rows: list[Any], width: int) -> None:
+        for number, row in enumerate(rows):
+            Tx.cta.copy_async(
+                tile[number * self._part : number * self._part + self._part, 0:width],
+                source[row : row + self._part, 0:width],
+            )
+
+
+@T.meta_class
+class PagedKeys:
+    """The keys and values of a sequence, of one head, for the prefill programs.
+
+    Parameters
+    ----------
+    cache, pages, head, keys
+        As those of :class:`PagedBlocks`.
+    tiles : PrefillTiles
 
     Attributes
     ----------
@@ -36,47 +90,14 @@ class PagedKeys:
     def __init__(
         self, cache: Any, pages: SequencePages, head: Any, tiles: PrefillTiles, keys: Any = None
     ) -> None:
-        self._cache, self._pages, self._tiles, self._keys = cache, pages, tiles, keys
-        self._head = named_scalar(head)
-        self.length = pages.length
+        problem = tiles.problem
+        self._tiles, self.length = tiles, pages.length
+        self._blocks = PagedBlocks(
+            cache, pages, head, problem.kv_heads, problem.page_size, tiles.keys, keys
+        )
 
     def load(self, k_tile: Any, v_tile: Any, block: Any, step: Any) -> None:
         """A block of keys, and the block before it of values: 0 in step 0."""
-        page_size = self._tiles.problem.page_size
-        kv_heads, count = self._tiles.problem.kv_heads, self._tiles.keys
-        part = min(count, page_size)
-        values = kv_heads * page_size
-        keys = self._cache if self._keys is None else self._keys
-        for number, row in enumerate(self._rows(block, of_keys=True)):
-            Tx.cta.copy_async(
-                k_tile[number * part : number * part + part, 0 : self._tiles.wide],
-                keys[row : row + part, 0 : self._tiles.wide],
-            )
-        for number, row in enumerate(self._rows(block - 1)):
-            # All rows above the cache are 0.
-            place = named_scalar(T.Select(step > 0, row + values, -part))
-            Tx.cta.copy_async(
-                v_tile[number * part : number * part + part, 0 : self._tiles.columns],
-                self._cache[place : place + part, 0 : self._tiles.columns],
-            )
-
-    def _rows(self, block: Any, of_keys: bool = False) -> list[Any]:
-        """Rows of the cache where the parts of a block begin, which are in different pages; rows
-        of the other keys if there are such.
-        """
-        page_size, kv_heads = self._tiles.problem.page_size, self._tiles.problem.kv_heads
-        count = self._tiles.keys
-        pages_a_block, blocks_a_page = max(1, count // page_size), max(1, page_size // count)
-        rows = []
-        for number in range(pages_a_block):
-            place = block * pages_a_block + number
-            if blocks_a_page > 1:
-                place = T.truncdiv(T.max(block, 0), blocks_a_page)
-            if of_keys and self._keys is not None:
-                row = (self._pages.place_of(place) * kv_heads + self._head) * page_size
-            else:
-                row = (self._pages.page_of(place) * (2 * kv_heads) + self._head) * page_size
-            if blocks_a_page > 1:
-                row += T.truncmod(T.max(block, 0), blocks_a_page) * count
-            rows.append(named_scalar(row))
-        return rows
+        blocks, tiles = self._blocks, self._tiles
+        blocks.load_keys(k_tile, block, blocks.rows(block), tiles.wide)
+        blocks.load_values(v_tile, blocks.rows(block - 1), tiles.columns, step > 0)

@@ -23,7 +23,7 @@ from warploom.programs.prefill_steps import (
     powers_of,
     prefill_steps,
 )
-from warploom.programs.rotary import Rotation
+from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
 from warploom.programs.sequences import QueryTile, bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
@@ -40,7 +40,7 @@ def paged_prefill(
     sliding_window: bool = False,
     sliding_window_size: int = 1024,
     config: Config | None = None,
-    rotates: bool = False,
+    rotary: str = BEFORE,
     arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
@@ -66,6 +66,10 @@ def paged_prefill(
     config : Config, optional
         ``tile_m`` rows of a tile, ``tile_n`` keys of a step, ``stages``; by default that of
         :func:`warploom.decide.choose`.
+    rotary : str
+        ``"before"``: queries and the keys in the cache are rotated, and ``rotary_mode`` is 0.
+        ``"inline"``: they are not, ``rotary_mode`` is 1, and the function rotates them into a
+        workspace. ``"either"``: as ``rotary_mode`` says.
     arch : str
         What the config is chosen for: ``"sm_90a"`` or ``"sm_100a"``.
 
@@ -78,8 +82,9 @@ def paged_prefill(
         head_dim)``, lse ``(queries, heads)`` of float32, indices int32. Where ``causal`` is above
         0, without a window, query i of n sees the keys up to number ``keys - n + i`` of its
         sequence, otherwise all. A query that sees none has the output 0 and the lse -5e4.
-        ``rotary_mode`` must be 0, ``sm_scale`` above 0. Keys and values of the last page behind
-        the end may be anything.
+        Where the function rotates, query i has the position ``q_rope_position[i]``, and key i of
+        those that sequence b has kept ``i + k_rope_pos_offset[b]``. ``sm_scale`` must be above 0.
+        Keys and values of the last page behind the end may be anything.
 
     Raises
     ------
@@ -92,6 +97,7 @@ def paged_prefill(
     >>> paged_prefill(32, 8, 128).attrs["global_symbol"]
     'paged_prefill_heads32_kvheads8_headdim128'
     """
+    check_rotary(rotary)
     problem = PrefillProblem(heads, kv_heads, head_dim, head_dim, arch, page_size)
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
     check_pages(page_size, tiles.keys)
@@ -151,7 +157,9 @@ def paged_prefill(
         QRope = T.match_buffer(q_rope, (queries,), "int32", elem_offset=q_rope_offset)
         Out = T.match_buffer(o, (queries, heads, head_dim), dtype, align=16)
         Lse = T.match_buffer(s, (queries, heads), "float32")
-        if not rotates:
+        if rotary == INLINE:
+            assert rotary_mode == 1, "paged_prefill was made to rotate queries and keys"
+        if rotary == BEFORE:
             assert rotary_mode == 0, "paged_prefill takes queries and keys that are rotated"
         assert sm_scale > 0, "paged_prefill takes scales above 0"
         # Rows of one head after the other. The offset is a multiple of 16 bytes, as TMA needs it.
@@ -165,7 +173,7 @@ def paged_prefill(
         some: T.let[T.bool] = T.And(queries > 0, used_pages > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
         index = (QIndptr, Indptr, Values, Info)
-        if rotates:
+        if rotary != BEFORE:
             turned: T.let[T.int32] = T.if_then_else(T.And(rotary_mode == 1, some), 1, 0)
             Q_r = T.alloc_buffer(
                 (T.max(turned * queries, 1), heads, head_dim), dtype, scope="global"
@@ -183,9 +191,10 @@ def paged_prefill(
                     bits, sliding_window,
                 )  # fmt: skip
             attend(Q_r, K_r, Cache, Out, Lse, index, turned * slots, batch, bits, causal, factor)
+        if rotary == EITHER:
             attend(Q, None, Cache, Out, Lse, index, (1 - turned) * slots, batch, bits, causal,
                    factor)  # fmt: skip
-        else:
+        if rotary == BEFORE:
             attend(Q, None, Cache, Out, Lse, index, slots, batch, bits, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(used_pages > 0, 0, queries)])

@@ -24,7 +24,7 @@ from warploom.programs.prefill_steps import (
     powers_of,
     prefill_steps,
 )
-from warploom.programs.rotary import Rotation
+from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
 from warploom.programs.sequences import QueryTile, bits_below
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
@@ -39,7 +39,7 @@ def ragged_prefill(
     value_dim: int | None = None,
     dtype: str = "float16",
     config: Config | None = None,
-    rotates: bool = False,
+    rotary: str = BEFORE,
     arch: str = SM90A.name,
 ) -> PrimFunc:
     """O = softmax(sm_scale Q Kᵀ) V for each sequence and head, and the log2 of the denominator.
@@ -59,6 +59,10 @@ def ragged_prefill(
     config : Config, optional
         ``tile_m`` rows of a tile, ``tile_n`` keys of a step, ``stages``; by default that of
         :func:`warploom.decide.choose`.
+    rotary : str
+        ``"before"``: q and k are rotated, and ``rotary_mode`` is 0. ``"inline"``: they are not,
+        ``rotary_mode`` is 1, and the function rotates them into a workspace. ``"either"``: as
+        ``rotary_mode`` says.
     arch : str
         What the config is chosen for: ``"sm_90a"`` or ``"sm_100a"``.
 
@@ -70,8 +74,9 @@ def ragged_prefill(
         ``(keys, kv_heads, head_dim)``, v ``(keys, kv_heads, value_dim)``, output ``(queries, heads,
         value_dim)``, lse ``(queries, heads)`` of float32, indices int32. Where ``causal`` is above
         0, query i of n sees the keys up to number ``keys - n + i`` of its sequence, otherwise all.
-        A query that sees none has the output 0 and the lse -5e4. ``rotary_mode`` must be 0: q and
-        k are rotated, or the model has no rotary embedding. ``sm_scale`` must be above 0.
+        A query that sees none has the output 0 and the lse -5e4. Where the function rotates,
+        query i has the position ``q_rope_position[i]``, and key i of sequence b ``i +
+        k_rope_pos_offset[b]``. ``sm_scale`` must be above 0.
 
     Raises
     ------
@@ -83,6 +88,7 @@ def ragged_prefill(
     >>> ragged_prefill(32, 8, 128).attrs["global_symbol"]
     'ragged_prefill_heads32_kvheads8_headdim128'
     """
+    check_rotary(rotary)
     value_dim = value_dim or head_dim
     problem = PrefillProblem(heads, kv_heads, head_dim, value_dim, arch)
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
@@ -124,14 +130,16 @@ def ragged_prefill(
         KRope = T.match_buffer(k_rope, (batch,), "int32", elem_offset=k_rope_offset)
         Out = T.match_buffer(o, (queries, heads, value_dim), dtype, align=16)
         Lse = T.match_buffer(s, (queries, heads), "float32")
-        if not rotates:
+        if rotary == INLINE:
+            assert rotary_mode == 1, "ragged_prefill was made to rotate queries and keys"
+        if rotary == BEFORE:
             assert rotary_mode == 0, "ragged_prefill takes queries and keys that are rotated"
         assert sm_scale > 0, "ragged_prefill takes scales above 0"
         factor: T.let[T.float32] = powers_of(sm_scale)
         bits: T.let[T.int32] = bits_below(batch)
         some: T.let[T.bool] = T.And(queries > 0, keys > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
-        if rotates:
+        if rotary != BEFORE:
             turned: T.let[T.int32] = T.if_then_else(T.And(rotary_mode == 1, some), 1, 0)
             Q_r = T.alloc_buffer(
                 (T.max(turned * queries, 1), heads, head_dim), dtype, scope="global"
@@ -148,9 +156,10 @@ def ragged_prefill(
                 )
             attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned * slots, batch, bits, causal,
                    factor)  # fmt: skip
+        if rotary == EITHER:
             attend(Q, K, V, Out, Lse, QIndptr, KIndptr, (1 - turned) * slots, batch, bits, causal,
                    factor)  # fmt: skip
-        else:
+        if rotary == BEFORE:
             attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, bits, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(keys > 0, 0, queries)])

@@ -11,12 +11,24 @@ from typing import Any
 
 from tvm.script import tirx as T
 
+from warploom.errors import IllegalCombination
 from warploom.programs.kv_pages import named_scalar
 
+#: Where queries and keys of an attention are rotated: before it, in it, or as its argument
+#: ``rotary_mode`` says.
+BEFORE, INLINE, EITHER = "before", "inline", "either"
 #: Threads of a CTA.
 THREADS = 128
 #: Elements of a half that a thread turns, and the words of 32 bits that they are.
 _VECTOR, _WORDS = 4, 2
+
+
+def check_rotary(rotary: str) -> None:
+    """Raise :class:`IllegalCombination` unless it is a word of this module."""
+    if rotary not in (BEFORE, INLINE, EITHER):
+        raise IllegalCombination(
+            f"rotary is {rotary!r}; it can be {BEFORE!r}, {INLINE!r} or {EITHER!r}."
+        )
 
 
 @T.meta_class
@@ -162,7 +174,5 @@ class Rotation:
                     number = T.max(number - hidden, 0)
             page: T.let = T.cast(values[place], "int64")
             row: T.int64 = page * (2 * heads * page_size) + T.cast(within, "int64")
-            to_row: T.int64 = T.cast(place, "int64") * (heads * page_size) + T.cast(
-                within, "int64"
-            )
+            to_row: T.int64 = T.cast(place, "int64") * (heads * page_size) + T.cast(within, "int64")
             self.turn(From, To, row, to_row, page_size, heads, offsets[b] + number, thread)

@@ -17,22 +17,24 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
-from tvm.relax.frontend.nn.llm.kv_cache import RopeMode
 from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.transform import StmtSimplify
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
+from warploom.programs.rotary import BEFORE, EITHER, INLINE
 from warploom.relax.kv_cache_attention import RAGGED
 from warploom.relax.kv_cache_kernel import (
     CALL_SIZES,
     RAGGED_VALUES,
+    ROTARY,
     ROTARY_MODE,
     WINDOW,
     CacheKernel,
 )
 from warploom.relax.kv_cache_kernels import kernels_at
+from warploom.relax.kv_cache_rotary import number_of, rotary_of, rotates_before
 from warploom.relax.signatures import Facts
 from warploom.relax.tile_programs import with_words
 
@@ -40,8 +42,8 @@ from warploom.relax.tile_programs import with_words
 CREATE = "vm.builtin.paged_attention_kv_cache_create"
 #: The number among the sizes of the call that is that of a window.
 _WINDOW = 5
-#: The argument that is the mode of the rotary embedding.
-_ROPE_MODE = 8
+#: What a cache passes as the rotary mode, if it is known.
+_MODES = {BEFORE: 0, INLINE: 1}
 
 
 def ReplaceCacheKernels() -> tvm.transform.Pass:
@@ -49,8 +51,8 @@ def ReplaceCacheKernels() -> tvm.transform.Pass:
 
     To be run for sm_90a, with the target, before
     :func:`warploom.relax.tile_programs.CallTilePrograms`. Kernels that differ from
-    TVM's, that the model calls elsewhere too, or that rotate queries and keys themselves
-    (``RopeMode.INLINE``) stay; so does a kernel whose replacement cannot be built.
+    TVM's, that the model calls elsewhere too, or that rotate queries and keys themselves with a
+    scaling (``rope_scaling``) stay; so does a kernel whose replacement cannot be built.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.ReplaceCacheKernels")
@@ -87,8 +89,10 @@ class CacheKernelUse:
     variable : GlobalVar
     places : set
         Where it stands in calls that make caches: slot, and place in a tuple.
-    rope_modes : list of Expr
-        Of the caches.
+    rotary : set of str
+        Where the caches rotate queries and keys, in words of :mod:`warploom.programs.rotary`.
+    usually_before : bool
+        Whether they rotate before it, unless windows are switched on.
     sizes : list of dict
         Those of the calls that are numbers, by the names of ``CALL_SIZES``.
     elsewhere : bool
@@ -97,7 +101,8 @@ class CacheKernelUse:
 
     variable: GlobalVar
     places: set[tuple[int, int | None]] = field(default_factory=set)
-    rope_modes: list[Any] = field(default_factory=list)
+    rotary: set[str] = field(default_factory=set)
+    usually_before: bool = True
     sizes: list[dict[str, int]] = field(default_factory=list)
     elsewhere: bool = False
 
@@ -114,14 +119,8 @@ class CacheKernelUse:
         row = self.row(func)
         if row.ours is None:
             raise Decline(row.stays)
-        if row.rotates and not all(map(_rotates_before, self.rope_modes)):
-            raise Decline(
-                "it rotates queries and keys itself (RopeMode.INLINE, or a mode that is known at "
-                "run time only); make the cache with RopeMode.NORMAL."
-            )
         facts = self.facts(row, func)
-        if not _same(func, _stock(row, facts, target)):
-            raise Decline("it differs from TVM's kernel for the same sizes.")
+        facts[ROTARY] = self._rotary(func, _stock(row, facts, target), row)
         program = with_original(row.ours(facts), func)
         return with_words(program, row.words.format_map(facts), row.attends)
 
@@ -145,6 +144,22 @@ class CacheKernelUse:
         """
         return Facts.of(self.sizes[0], row.signature.match(func))
 
+    def _rotary(self, func: PrimFunc, stock: PrimFunc, row: CacheKernel) -> str:
+        """Where the kernel that replaces a function is to rotate queries and keys."""
+        rotary = next(iter(self.rotary)) if len(self.rotary) == 1 else EITHER
+        if not row.rotates:
+            rotary = BEFORE
+        if _same(func, stock, rotary):
+            return rotary
+        if not _same(func, stock, BEFORE):
+            raise Decline("it differs from TVM's kernel for the same sizes.")
+        if rotary == EITHER and self.usually_before:
+            return BEFORE
+        raise Decline(
+            "it rotates queries and keys itself, with a scaling (rope_scaling) for which there is "
+            "no program; make the cache with RopeMode.NORMAL and without windows."
+        )
+
 
 def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
     """The functions of a module that are kernels of its caches, in the order of their names."""
@@ -163,7 +178,8 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
                 continue
             use = uses.setdefault(variable, CacheKernelUse(variable))
             use.places.add((slot, place))
-            use.rope_modes.append(call[_ROPE_MODE])
+            use.rotary.add(rotary_of(call, slot))
+            use.usually_before &= rotates_before(call)
             use.sizes.append(sizes)
             if name is None or (name, place) not in counted:
                 counted.add((name, place))
@@ -230,28 +246,16 @@ def _slots(
 
 def _sizes(arguments: list[Any], bound: dict[Any, Any], mod: IRModule) -> dict[str, int]:
     """The sizes that a call gives as numbers."""
-    found: dict[str, Any] = {name: _number(arguments[slot]) for name, slot in CALL_SIZES.items()}
+    found: dict[str, Any] = {name: number_of(arguments[slot]) for name, slot in CALL_SIZES.items()}
     sizes = arguments[0].values if isinstance(arguments[0], relax.ShapeExpr) else ()
     if len(sizes) > _WINDOW:
-        found[WINDOW] = _number(sizes[_WINDOW])
+        found[WINDOW] = number_of(sizes[_WINDOW])
     for slot, _, _, variable in _slots(arguments, bound):
         func = mod.functions.get(variable)
         if slot == RAGGED.slot and isinstance(func, PrimFunc):
             with contextlib.suppress(Decline):
                 found[RAGGED_VALUES] = RAGGED.signature.match(func)["value_dim"]
     return {name: value for name, value in found.items() if isinstance(value, int)}
-
-
-def _number(argument: Any) -> int | None:
-    """The number that an argument is; None if it is known at run time only."""
-    while not isinstance(argument, int) and hasattr(argument, "value"):
-        argument = argument.value
-    return argument if isinstance(argument, int) else None
-
-
-def _rotates_before(mode: Any) -> bool:
-    """Whether a cache of this mode passes 0 as the rotary mode of its kernels."""
-    return _number(mode) in (RopeMode.NONE, RopeMode.NORMAL)
 
 
 def _row_of(func: PrimFunc, rows: tuple[CacheKernel, ...]) -> CacheKernel:
@@ -279,16 +283,17 @@ def _stock(row: CacheKernel, facts: Facts, target: Target) -> PrimFunc:
         raise Decline(f"TVM has no kernel of its sizes: {error}.") from error
 
 
-def _same(func: PrimFunc, stock: PrimFunc) -> bool:
-    """Whether two functions compute the same where queries and keys are rotated before."""
-    return tvm_ffi.structural_equal(_essence(func), _essence(stock), map_free_vars=True)
+def _same(func: PrimFunc, stock: PrimFunc, rotary: str) -> bool:
+    """Whether two functions compute the same, wherever queries and keys are rotated."""
+    essences = [_essence(one, rotary) for one in (func, stock)]
+    return tvm_ffi.structural_equal(*essences, map_free_vars=True)
 
 
-def _essence(func: PrimFunc) -> PrimFunc:
-    """A function without its name, and without what a cache that rotates before never runs."""
+def _essence(func: PrimFunc, rotary: str) -> PrimFunc:
+    """A function without its name, and without what a cache that rotates elsewhere never runs."""
     for parameter in func.params:
-        if parameter.name == ROTARY_MODE:
-            func = func.specialize({parameter: IntImm("int32", 0)})
+        if parameter.name == ROTARY_MODE and rotary in _MODES:
+            func = func.specialize({parameter: IntImm("int32", _MODES[rotary])})
             break
     for name in ("global_symbol", "tirx.is_scheduled", "op_pattern", "target"):
         if name in (func.attrs or {}):

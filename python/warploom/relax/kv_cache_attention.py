@@ -13,7 +13,7 @@ from warploom.programs.paged_latent import paged_latent
 from warploom.programs.paged_prefill import paged_prefill
 from warploom.programs.ragged_prefill import ragged_prefill
 from warploom.programs.tree_attention import paged_tree_attention, ragged_tree_attention
-from warploom.relax.kv_cache_kernel import WINDOW, CacheKernel
+from warploom.relax.kv_cache_kernel import ROTARY, WINDOW, CacheKernel
 from warploom.relax.signatures import Facts, Signature
 
 _ROTARY = """
@@ -52,7 +52,9 @@ def _stock_prefill(window: bool, facts: Facts, target: Target) -> PrimFunc:
 def _prefill(window: bool, facts: Facts) -> PrimFunc:
     heads, kv_heads, dim, page = map(facts.number, ("heads", "kv_heads", "dim", "page"))
     size = {"sliding_window": True, "sliding_window_size": facts[WINDOW]} if window else {}
-    return paged_prefill(heads, kv_heads, dim, facts["dtype"], page, **size)
+    return paged_prefill(
+        heads, kv_heads, dim, facts["dtype"], page, rotary=facts[ROTARY], **size
+    )
 
 
 def _prefill_row(slot: int, window: bool) -> CacheKernel:
@@ -90,7 +92,9 @@ def _stock_decode(window: bool, facts: Facts, target: Target) -> PrimFunc:
 
 def _decode(window: bool, facts: Facts) -> PrimFunc:
     heads, kv_heads, dim, page = map(facts.number, ("heads", "kv_heads", "dim", "page"))
-    return paged_decode(heads, kv_heads, dim, facts["dtype"], page, window)
+    return paged_decode(
+        heads, kv_heads, dim, facts["dtype"], page, window, rotary=facts[ROTARY]
+    )
 
 
 def _decode_row(slot: int, window: bool) -> CacheKernel:
@@ -125,8 +129,10 @@ RAGGED = CacheKernel(
         *map(facts.number, ("kv_heads", "heads", "dim", "value_dim")), facts["dtype"], {}, target
     ),
     ours=lambda facts: ragged_prefill(
-        *map(facts.number, ("heads", "kv_heads", "dim", "value_dim")), facts["dtype"]
+        *map(facts.number, ("heads", "kv_heads", "dim", "value_dim")), facts["dtype"],
+        rotary=facts[ROTARY],
     ),
+
 )  # fmt: skip
 
 _TREE = CacheKernel(

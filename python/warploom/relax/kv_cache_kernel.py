@@ -32,7 +32,7 @@ class CacheKernel:
     stock : callable
         TVM's function, from the sizes and the target.
     ours : callable
-        The kernel that replaces it, from the sizes.
+        The kernel that replaces it, from the sizes and from where it is to rotate.
     """
 
     slot: int
@@ -72,5 +72,8 @@ CALL_SIZES = {"query_heads": 2, "value_dim": 5}
 #: Sizes from elsewhere in it: tokens of the window of layers that have one, a number of the first
 #: argument's, and elements of a value in ragged attention, whose kernel knows them.
 WINDOW, RAGGED_VALUES = "window", "ragged_value_dim"
+#: What is known beside the sizes: where queries and keys are rotated, a word of
+#: :mod:`warploom.programs.rotary`.
+ROTARY = "rotary"
 #: The parameter of attention kernels that says whether they apply the rotary embedding.
 ROTARY_MODE = "rotary_mode"
