@@ -16,6 +16,11 @@ from tests.shared.tile_programs.case import numpy_dtype, precision
 from warploom.target import cuda_target
 
 TARGET = cuda_target("h200")
+#: The rotary embedding of Llama 3.
+_SCALING = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class CacheOptions:
     dtype: str = "float16"
     rope_mode: RopeMode = RopeMode.NORMAL
     latent: bool = False
+    scaled: bool = False
 
     def module(self) -> tvm.IRModule:
         """A model whose only function, ``create_kv``, makes a cache of one layer."""
@@ -57,7 +63,8 @@ class _Cache(nn.Module):
             qk_head_dim=one.head_dim, v_head_dim=512 if one.latent else one.head_dim,
             mla_original_qk_head_dim=192 if one.latent else 0,
             mla_original_v_head_dim=128 if one.latent else 0, rope_mode=one.rope_mode,
-            rope_scale=1, rope_theta=10000, rope_scaling={}, rotary_dim=one.head_dim,
+            rope_scale=1, rope_theta=10000, rope_scaling=_SCALING if one.scaled else {},
+            rotary_dim=one.head_dim,
             rope_ext_factors=tirx.IntImm("int64", 0),
             enable_disaggregation=False, dtype=one.dtype, target=TARGET,
         )  # fmt: skip
@@ -171,7 +178,7 @@ class CachedAttention:
             tree = self.trees[sequence]
             positions = before + np.array([len(_branch(tree, n)) - 1 for n in range(len(tree))])
         q, k, v = np.split(qkv, (one.heads, one.heads + one.kv_heads), axis=1)
-        if one.rope_mode == RopeMode.NORMAL:
+        if one.rope_mode != RopeMode.NONE:
             q, k = (_rotated(part, positions).astype(dtype).astype(np.float64) for part in (q, k))
         tokens = np.concatenate([self.known[sequence], np.stack([k, v])], axis=1)
         self.known[sequence] = tokens

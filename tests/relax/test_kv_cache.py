@@ -10,12 +10,12 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.relax.frontend.nn.llm.kv_cache import RopeMode
+from tvm.relax.frontend.nn.llm.kv_cache import AttnKind, RopeMode
 from tvm.tirx import PrimFunc, is_buffer_var
 
 from tests.relax.cached_attention import TARGET, CachedAttention, CacheOptions, executable
-from warploom.errors import Decline
 from warploom.fallback import ORIGINAL
+from warploom.programs.rotary import BEFORE, EITHER, INLINE
 from warploom.relax.inspect import inspect
 from warploom.relax.kv_cache import ReplaceCacheKernels, cache_kernels, left_to_tvm
 from warploom.relax.kv_cache_kernel import CacheKernel
@@ -31,8 +31,10 @@ _TAKEN = {
     "batch_tree_attn", "tree_attn_paged_kv",
     "tir_attention_merge_state", "copy_single_page", "compact_kv_copy",
 }  # fmt: skip
-#: Those of them that could rotate queries and keys.
+#: Those of them that are attention, and those of trees, which are rotated before.
 _ATTENTION = {name for name in _TAKEN if name.startswith(("batch", "tree"))}
+_TREES = {"batch_tree_attn", "tree_attn_paged_kv"}
+_ROTATING = _ATTENTION - _TREES
 
 
 def _replaced(module: tvm.IRModule) -> dict[str, PrimFunc]:
@@ -108,20 +110,70 @@ def test_inspection_says_what_becomes_of_each_kernel() -> None:
     assert reports["fused_rope"].rows.vector == 8
 
 
+@pytest.mark.parametrize("mode", [RopeMode.INLINE, tirx.Var("mode", "int64")], ids=str)
+def test_kernels_that_rotate_are_replaced(mode: Any) -> None:
+    """A mode that is known at run time only may be either; trees are not rotated in kernels."""
+    module = _with_argument(CacheOptions().module(), 8, mode)
+    assert set(_replaced(module)) == _TAKEN
+    rotary = INLINE if mode == RopeMode.INLINE else EITHER
+    assert _rotary(module) == dict.fromkeys(_ROTATING, rotary) | dict.fromkeys(_TREES, BEFORE)
+
+
 @pytest.mark.parametrize(
-    ("mode", "reason"),
+    ("windows", "kinds", "expected"),
     [
-        (RopeMode.INLINE, "rotates queries and keys itself .RopeMode.INLINE"),
-        (tirx.Var("mode", "int64"), "known at run time only"),
+        (0, ["mha"], (BEFORE, BEFORE, BEFORE)),
+        (1, ["mha"], (INLINE, BEFORE, INLINE)),
+        (None, ["mha"], (EITHER, BEFORE, INLINE)),
+        (None, ["mha", "mha_sliding"], (EITHER, EITHER, EITHER)),
+        (0, ["mha", "mha_sliding"], (BEFORE, BEFORE, BEFORE)),
     ],
 )
-def test_kernels_that_rotate_stay(mode: Any, reason: str) -> None:
-    module = _with_argument(CacheOptions().module(), 8, mode)
+def test_windows_make_kernels_rotate(
+    windows: int | None, kinds: list[str], expected: tuple[str, ...]
+) -> None:
+    """Of ragged attention, of that to the cache, and of that to windows."""
+    module = CacheOptions().module()
+    if windows is not None:
+        call = next(iter(_cache_calls(module)))
+        sizes = [*call[0].values[:4], tirx.IntImm("int64", windows), call[0].values[5]]
+        module = _with_argument(module, 0, relax.ShapeExpr(sizes))
+    numbers = [int(getattr(AttnKind, kind.upper())) for kind in kinds]
+    module = _with_argument(module, 6, relax.ShapeExpr(numbers))
+    ragged, paged, sliding = expected
+    assert _rotary(module) == {
+        "batch_prefill_ragged_kv": ragged, "batch_prefill_paged_kv": paged,
+        "batch_decode_paged_kv": paged, "batch_prefill_paged_kv_sliding_window": sliding,
+        "batch_decode_paged_kv_sliding_window": sliding, **dict.fromkeys(_TREES, BEFORE),
+    }  # fmt: skip
+
+
+def test_kernels_that_rotate_with_a_scaling_stay() -> None:
+    """Those of windows rotate; ragged attention does if windows are switched on, which is rare."""
+    module = CacheOptions(scaled=True).module()
     left = left_to_tvm(module, TARGET)
-    assert left.keys() >= _ATTENTION and not _replaced(module).keys() & _ATTENTION
-    for name in _ATTENTION:
-        with pytest.raises(Decline, match=reason):
-            raise Decline(left[name])
+    windows = {name for name in _ROTATING if name.endswith("window")}
+    assert left.keys() == windows | {"tir_kv_cache_debug_get_kv"}
+    assert all("a scaling (rope_scaling)" in left[name] for name in windows)
+    left = left_to_tvm(_with_argument(module, 8, RopeMode.INLINE), TARGET)
+    assert left.keys() == _ROTATING | {"tir_kv_cache_debug_get_kv"}
+
+
+def _rotary(module: tvm.IRModule) -> dict[str, str]:
+    """Where attention rotates queries and keys."""
+    uses = {use.variable.name_hint: use.rotary for use in cache_kernels(module)}
+    return {name: next(iter(uses[name])) for name in _ATTENTION}
+
+
+def _cache_calls(module: tvm.IRModule) -> list[list[Any]]:
+    calls: list[list[Any]] = []
+
+    def add(call: relax.Expr) -> None:
+        if isinstance(call, relax.Call) and len(call.args) > 20:
+            calls.append(list(call.args)[1:])
+
+    relax.analysis.post_order_visit(module["create_kv"], add)
+    return calls
 
 
 def _with_argument(module: tvm.IRModule, number: int, value: Any) -> tvm.IRModule:
@@ -182,9 +234,12 @@ def test_a_size_without_a_kernel_stays() -> None:
     assert "it must be float16 or bfloat16" in left["batch_decode_paged_kv"]
 
 
-def test_two_caches_share_kernels_unless_one_rotates_in_them() -> None:
-    module = CacheOptions().module()
-    for mode, taken in ((RopeMode.NONE, _TAKEN), (RopeMode.INLINE, _TAKEN - _ATTENTION)):
+@pytest.mark.parametrize(("scaled", "stay"), [(False, set()), (True, _ROTATING)])
+def test_two_caches_share_kernels(scaled: bool, stay: set[str]) -> None:
+    """Even if one of them rotates in the kernels, unless there is no program that does."""
+    module = CacheOptions(scaled=scaled).module()
+    windows = {name for name in stay if name.endswith("window")}
+    for mode, taken in ((RopeMode.NONE, _TAKEN - windows), (RopeMode.INLINE, _TAKEN - stay)):
         second = _with_argument(module, 8, mode)["create_kv"].with_attr("global_symbol", "two")
         both = {**dict(module.functions.items()), tvm.ir.GlobalVar("two"): second}
         assert _replaced(tvm.IRModule(both)).keys() & _TAKEN == taken
@@ -229,6 +284,25 @@ def test_prompts_tokens_forks_and_pops(
     for _ in range(3):
         attention.check(dict.fromkeys((1, 7, 6, 0), 1))
     attention.check({6: 3, 7: 20})
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("mode", "window"), [(RopeMode.INLINE, False), (RopeMode.NORMAL, True)], ids=str
+)
+@pytest.mark.some(1)
+def test_keys_that_are_rotated_in_kernels(
+    rng: np.random.Generator, mode: RopeMode, window: bool
+) -> None:
+    """By the mode, and because sequences may have windows, which these do not."""
+    attention = CachedAttention(CacheOptions(rope_mode=mode), rng, window)
+    for sequence, length in enumerate((17, 1, 40)):
+        attention.add(sequence)
+        attention.check({sequence: length})
+    attention.check({2: 1, 0: 1})
+    attention.check({1: 5, 0: 20})
+    attention.check({0: 1, 1: 1, 2: 1})
 
 
 @pytest.mark.gpu

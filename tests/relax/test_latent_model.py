@@ -15,6 +15,7 @@ from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedK
 
 from tests.shared.tile_programs.case import numpy_dtype, precision
 from warploom.relax.inspect import inspect
+from warploom.relax.kv_cache import left_to_tvm
 from warploom.target import cuda_target
 
 _TARGET = cuda_target("h200")
@@ -32,10 +33,11 @@ class Sizes:
     plain: int = 128
     rotated: int = 64
     value: int = 128
+    sign: int = 1
 
     @property
     def scale(self) -> float:
-        return float((self.plain + self.rotated) ** -0.5)
+        return float(self.sign * (self.plain + self.rotated) ** -0.5)
 
 
 def _rotate(x: nn.Tensor, positions: nn.Tensor) -> nn.Tensor:
@@ -233,6 +235,13 @@ def _expected(weights: dict[str, np.ndarray], x: np.ndarray, sizes: Sizes) -> np
         shares /= shares.sum(-1, keepdims=True)
         x = np.einsum("hqk,khd->qhd", shares, v).reshape(count, -1) @ part["out"].T + x
     return x
+
+
+def test_scales_that_no_program_takes() -> None:
+    module, _ = _exported(Sizes("float16", sign=-1))
+    left = left_to_tvm(module, _TARGET)
+    for name in ("batch_prefill_ragged_kv", "batch_prefill_paged_kv_mla"):
+        assert "scales logits by -0.072" in left[name]
 
 
 @pytest.mark.in_turn(4)

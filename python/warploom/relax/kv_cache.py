@@ -40,6 +40,8 @@ from warploom.relax.tile_programs import with_words
 
 #: The function that makes a cache.
 CREATE = "vm.builtin.paged_attention_kv_cache_create"
+#: Functions that attend through a cache, and the argument that is the scale of the logits.
+_ATTEND, _SM_SCALE = "vm.builtin.attention_kv_cache_", 2
 #: The number among the sizes of the call that is that of a window.
 _WINDOW = 5
 #: What a cache passes as the rotary mode, if it is known.
@@ -97,6 +99,8 @@ class CacheKernelUse:
         Those of the calls that are numbers, by the names of ``CALL_SIZES``.
     elsewhere : bool
         Whether the module calls it, too.
+    scales : set of float
+        Scales of logits that the module passes to attention, as far as they are numbers.
     """
 
     variable: GlobalVar
@@ -105,6 +109,7 @@ class CacheKernelUse:
     usually_before: bool = True
     sizes: list[dict[str, int]] = field(default_factory=list)
     elsewhere: bool = False
+    scales: set[float] = field(default_factory=set)
 
     def made(self, func: PrimFunc, target: Target) -> PrimFunc:
         """The kernel that replaces it.
@@ -119,6 +124,10 @@ class CacheKernelUse:
         row = self.row(func)
         if row.ours is None:
             raise Decline(row.stays)
+        if row.attends and min(self.scales, default=1) <= 0:
+            raise Decline(
+                f"the model scales logits by {min(self.scales)}, and programs take scales above 0."
+            )
         facts = self.facts(row, func)
         facts[ROTARY] = self._rotary(func, _stock(row, facts, target), row)
         program = with_original(row.ours(facts), func)
@@ -153,7 +162,7 @@ class CacheKernelUse:
             return rotary
         if not _same(func, stock, BEFORE):
             raise Decline("it differs from TVM's kernel for the same sizes.")
-        if rotary == EITHER and self.usually_before:
+        if INLINE not in self.rotary and self.usually_before:
             return BEFORE
         raise Decline(
             "it rotates queries and keys itself, with a scaling (rope_scaling) for which there is "
@@ -185,6 +194,7 @@ def cache_kernels(mod: IRModule) -> list[CacheKernelUse]:
                 counted.add((name, place))
                 inside[variable] += 1
     for variable, use in uses.items():
+        use.scales = collector.scales
         use.elsewhere = collector.seen[variable] > inside[variable]
     return sorted(uses.values(), key=lambda use: use.variable.name_hint)
 
@@ -210,6 +220,7 @@ class _Collector(relax.PyExprVisitor):
         super().__init__()
         self.calls: list[list[Any]] = []
         self.seen: Counter[GlobalVar] = Counter()
+        self.scales: set[float] = set()
         self.bound: dict[Any, Any] = {}
 
     def visit_global_var_(self, variable: GlobalVar) -> None:
@@ -226,6 +237,12 @@ class _Collector(relax.PyExprVisitor):
             callee, *arguments = arguments
         if isinstance(callee, relax.ExternFunc) and str(callee.global_symbol) == CREATE:
             self.calls.append(arguments)
+        if getattr(callee, "name", "") == "relax.call_dps_packed":
+            callee, values = arguments[:2]
+            name = str(getattr(callee, "global_symbol", ""))
+            if name.startswith(_ATTEND) and isinstance(values, relax.Tuple):
+                scale = getattr(values.fields[_SM_SCALE], "value", None)
+                self.scales |= {scale} if isinstance(scale, int | float) else set()
 
 
 def _slots(
