@@ -45,9 +45,6 @@ class Machine:
         Microseconds more until warps with roles of their own have their registers.
     persistent : float
         Microseconds more for the loop over tiles.
-    cluster : float
-        Microseconds more until the CTAs of a cluster know that all have begun, and have ended. An
-        estimate that was not measured: two barriers of 180 cycles.
     first_load : float
         Microseconds from the first request to the first step.
     fill : float
@@ -55,8 +52,7 @@ class Machine:
     latency : float
         Microseconds from the request for a stage to its arrival, in the loop.
     load_cycles : float
-        Cycles from a thread's load of an element in memory to its value. An estimate that was not
-        measured: more than a hit in the L2 cache takes, and about what memory takes.
+        Cycles from a thread's load of an element in memory to its value (H100, 2026-11-26).
     copy_cycles : float
         Cycles of the TMA unit for a box of a stage.
     same_line : float
@@ -130,11 +126,10 @@ class Machine:
     ctas: float = 0.142
     roles: float = 0.125
     persistent: float = 0.107
-    cluster: float = 0.18
     first_load: float = 0.433
     fill: float = 1.99
     latency: float = 0.845
-    load_cycles: float = 479.0
+    load_cycles: float = 701.0
     copy_cycles: float = 33.5
     same_line: float = 28.6
     wait_cycles: float = 1.92

@@ -103,7 +103,6 @@ def _block_scaled_arguments(shape: BlockScaledShape) -> tuple[Argument, ...]:
 
 def _grouped(shape: GroupedShape, config: Config) -> PrimFunc:
     hints = config.hints(usual=False)
-    hints.pop("consumers", None)  # they follow from the rows of a tile
     tile = (config.tile_m, config.tile_n, config.tile_k)
     return gemm_grouped(
         shape.groups, shape.n, shape.k, shape.m, shape.dtype, tile=tile, stages=config.stages,

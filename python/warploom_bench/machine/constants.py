@@ -222,6 +222,7 @@ CONSTANTS = (
     Constant("issue_cycles", ("wgmma-f16",), _issue, "the line over the columns at 0 columns"),
     _is("order_cycles", "named-barrier", "256 threads", "bar.sync of two warpgroups"),
     Constant("narrow", ("wgmma-f16",), _narrow, "the slope over the columns that widths lack"),
+    _is("load_cycles", "load-latency", "DRAM", "each load's address is the value of the last"),
     Constant("self_load_cycles", ("mainloop",), _self_load, "less a step with a producer warp"),
     Constant(
         "dequantise_cycles", ("int4-to-f16",), lambda v: 128 / v["int4-to-f16 128 threads"],
@@ -251,6 +252,8 @@ CONSTANTS = (
     _is("dsmem_bytes", "dsmem-bandwidth", "loads, cluster of 2, all SMs", "loads of 16 bytes"),
     Constant("stream_k", ("workspace",), _part, "sums of stream-K take the same way"),
     _none("stream_k_steps", "the index arithmetic of the loop: a program's instructions"),
+    _none("step_instructions", "a program's instructions: counted in machine code"),
+    _none("mma_instructions", "the same"),
     _is("fma_lanes", "fma", "512 threads", "multiply-adds of float32"),
     _is("alu_lanes", "max", "512 threads", "comparisons of float32"),
     _is("mufu_lanes", "ex2", "512 threads", "powers of 2 of float32"),

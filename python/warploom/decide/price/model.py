@@ -122,7 +122,6 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
         launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
-        + machine.cluster * (work.cluster != (1, 1))
         + machine.persistent * work.persistent,
         reduce=_stream_k_sums(work, machine, launch) if work.stream_k else reduce,
         waves=launch.waves,
