@@ -1,13 +1,12 @@
 """Configs for :mod:`warploom.programs.gemm_grouped` and its form with block scales, by the model.
 
 A tile has rows of one group, so that the last one of a group is filled in part. How many tiles
-there are follows from the sizes of groups, which only the device knows: here they are those of an
-exponential distribution, the least certain one of a mean.
+there are, and how many groups are empty, follows from the sizes of groups, which only the device
+knows: here they are those of a geometric distribution, the least certain one of a mean.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,8 +135,24 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
 
 
 def row_tiles(groups: int, m: int, rows: int) -> int:
-    """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known."""
-    return max(1, round(groups / -math.expm1(-rows * groups / max(m, 1))))
+    """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known.
+
+    A group has more than n rows with the probability of ``more ** (n + 1)``.
+    """
+    more = _one_more(groups, m)
+    return max(1, round(groups * more / (1 - more**rows)))
+
+
+def groups_with_rows(groups: int, m: int) -> int:
+    """How many groups of ``m`` rows together are not empty, as far as that is known: their weights
+    are read."""
+    return max(1, round(groups * _one_more(groups, m)))
+
+
+def _one_more(groups: int, m: int) -> float:
+    """The probability that a group has a further row, of a geometric distribution of sizes."""
+    mean = m / groups
+    return mean / (1 + mean)
 
 
 @lru_cache(maxsize=512)
@@ -147,8 +162,9 @@ def _configs(problem: GroupedProblem, machine: Machine) -> tuple[Config, ...]:
 
     def work(config: Config) -> Work:
         return formulas(
-            problem.groups, problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype,
-            config, row_tiles(problem.groups, problem.rows, config.tile_m),
+            groups_with_rows(problem.groups, problem.rows), problem.rows, problem.n, problem.k,
+            problem.dtype, problem.out_dtype, config,
+            row_tiles(problem.groups, problem.rows, config.tile_m),
         )  # fmt: skip
 
     return tuple(ranked(_candidates(problem), work, machine))
