@@ -224,12 +224,20 @@ def watched(
         end = f"it hung for {longest:.0f} s"
     result = results.load(into) if into.exists() else Result(model, str(row), FAILED)
     if end:
-        last = "\n".join(said.strip().splitlines()[-_LAST_LINES:])
+        last = _ends(said)
         if result.ours.wall:
             result.notes.append(f"{end} behind the measurement: {last}")
         else:
             result.status, result.reason = FAILED, f"{end}: {last}"
     return result
+
+
+def _ends(said: str) -> str:
+    """The beginning and the end of what a process has said: causes come first, stacks last."""
+    lines = said.strip().splitlines()
+    if len(lines) <= 2 * _LAST_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_LAST_LINES], "...", *lines[-_LAST_LINES:]])
 
 
 def report(found: Iterable[Result], arguments: Sequence[str], options: argparse.Namespace) -> int:

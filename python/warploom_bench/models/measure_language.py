@@ -82,6 +82,10 @@ class LanguageBench:
         checked = sorted({0, batch - 1})
         reference = self._reference(ids[checked])
         result.ours.error = self._error(found[checked], reference)
+        alternate({"ours": (ours, result.ours)}, torch.cuda.synchronize, 1, _STEPS)
+        yield  # whatever happens to the rival
+        result.ours.wall.clear()
+        result.ours.host.clear()
         rival, logits = self._rival(row, ids, checked, result)
         rival()
         result.rival.error = self._error(logits[checked].double(), reference)

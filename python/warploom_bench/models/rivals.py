@@ -87,12 +87,19 @@ def seconds(torch: Any, run: Callable[[], Any], launches: int = 10) -> float:
 
 
 def captured(torch: Any, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-    """A CUDA graph of a step as a function that replays it, and the result that it writes."""
-    for _ in range(3):
-        run()
+    """A CUDA graph of a step as a function that replays it, and the result that it writes.
+
+    Libraries set up what they need for each stream, which no capture survives: so the first runs
+    are on a stream that is not the default one, as those of a capture.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         result = run()
     torch.cuda.synchronize()
     return graph.replay, result
