@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm.tirx import PrimFunc, compilation_pipeline
 
+from warploom.compiler.parts import builds_model
 from warploom.compiler.progress import counted
 from warploom.compiler.side_by_side import side_by_side
 from warploom.errors import WarploomWarning
@@ -46,8 +47,13 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
         with our_programs():
             return passes(mod)
 
+    @tvm.transform.module_pass(opt_level=0)
+    def merged(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        # Whoever compiles functions of his own finds a kernel of each.
+        return MergeEqualKernels()(mod) if builds_model() else mod
+
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
-    ours += [LaunchTogether(), _OF_HOST, MergeEqualKernels()]
+    ours += [LaunchTogether(), _OF_HOST, merged]
     return tvm.transform.Sequential(ours), host, lambda: side_by_side(device())
 
 

@@ -169,8 +169,10 @@ def _register_relax_build() -> None:
     @functools.wraps(stock)
     def build(*args: Any, **kwargs: Any) -> Any:
         from warploom.compiler.executable_cache import remembering_relax_build
+        from warploom.compiler.parts import in_parts
 
-        return remembering_relax_build(stock)(*args, **kwargs)
+        with in_parts():
+            return remembering_relax_build(stock)(*args, **kwargs)
 
     tvm.relax.build = vm_build.build = build
 

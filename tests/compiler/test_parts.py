@@ -30,6 +30,12 @@ def nothing_kept(monkeypatch):
     monkeypatch.setenv("WARPLOOM_CACHE", "0")
 
 
+@pytest.fixture(autouse=True)
+def as_for_a_model():
+    with parts.in_parts():
+        yield
+
+
 @pytest.fixture
 def all_large(monkeypatch):
     monkeypatch.setattr(parts, "_LARGE", 0)
@@ -194,3 +200,21 @@ def test_an_error_of_a_pass_side_by_side_is_that_of_the_pass(monkeypatch):
 
     with pytest.raises(ValueError, match="f1 is refused"):
         side_by_side(refuse)(_module(map(_program, _FACTORS)))
+
+
+def test_only_models_are_compiled_in_parts(all_large):
+    def build() -> tvm.runtime.Executable:
+        functions = {
+            f"f{i}": _program(one).with_attr("global_symbol", f"f{i}")
+            for i, one in enumerate(_FACTORS)
+        }
+        return tvm.compile(tvm.IRModule(functions), _TARGET, tir_pipeline="tirx")
+
+    assert len(build().mod.imports[0].imports) == len(_FACTORS) - 1
+    token = parts._in_parts.set(False)
+    try:
+        (module,) = build().mod.imports
+    finally:
+        parts._in_parts.reset(token)
+    assert not list(module.imports)
+    assert all(f"f{i}_kernel" in module.inspect_source() for i in range(len(_FACTORS)))

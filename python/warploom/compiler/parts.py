@@ -1,9 +1,12 @@
-"""CUDA modules of several kernels, compiled in parts, on all cores at a time.
+"""The kernels of a model, compiled in parts, on all cores at a time.
 
 TVM generates one source for all kernels of a build, and one thread compiles it. Here each large
 kernel is a source by itself and a CUDA module by itself, and the small kernels are one together: to
 read the headers takes as long as to compile several of them. Who compiles, and on how many cores,
 changes nothing in the result. A compiler releases Python's lock, and several threads may run it.
+
+Modules that no model builds stay as TVM makes them: ``executable.mod.imports[0].inspect_source()``
+has all of their kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from warploom.compiler.callback import Compilation, Job, prepare
 from warploom.compiler.jobs import jobs
 from warploom.compiler.progress import bar
 
-#: Modules of fewer kernels are one part.
+#: Models of fewer kernels are one part.
 _SEVERAL = 4
 #: Characters of CUDA source, with the helpers of the kernel, from which it is a part by itself.
 _LARGE = 24_000
@@ -47,6 +50,24 @@ class Generated:
 _collected: contextvars.ContextVar[list[Generated] | None] = contextvars.ContextVar(
     "warploom_generated", default=None
 )
+
+
+_in_parts: contextvars.ContextVar[bool] = contextvars.ContextVar("warploom_parts", default=False)
+
+
+@contextlib.contextmanager
+def in_parts() -> Iterator[None]:
+    """A context whose builds are compiled in parts: that of a model."""
+    token = _in_parts.set(True)
+    try:
+        yield
+    finally:
+        _in_parts.reset(token)
+
+
+def builds_model() -> bool:
+    """Whether this build is that of a model."""
+    return _in_parts.get()
 
 
 def collect(source: str, functions: Any, sources: Any) -> bool:
@@ -81,7 +102,8 @@ def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> A
         Of the first part that the compiler rejects.
     """
     kernels = dict(mod.functions.items())
-    if len(kernels) < _SEVERAL or not all(map(_is_kernel, kernels.values())):
+    several = builds_model() and len(kernels) >= _SEVERAL
+    if not several or not all(map(_is_kernel, kernels.values())):
         return stock(mod, target)
 
     def generated(part: Mapping[Any, Any]) -> Generated | None:

@@ -9,6 +9,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
+from warploom.compiler.parts import in_parts
 from warploom.target import cuda_target
 
 pytestmark = pytest.mark.gpu
@@ -44,7 +45,8 @@ def _compile(**functions):
     module = tvm.IRModule(
         {name: one.with_attr("global_symbol", name) for name, one in functions.items()}
     )
-    executable = tvm.compile(module, cuda_target("h200"), tir_pipeline="warploom")
+    with in_parts():  # as a model is built
+        executable = tvm.compile(module, cuda_target("h200"), tir_pipeline="warploom")
     source = executable.mod.imports[0].inspect_source()
     kernels = re.findall(r"(\w+_kernel)\([^;{]*\{", source)
     return executable, kernels
