@@ -14,8 +14,11 @@ from tests.shared.paths import ROOT
 from warploom import language as wl
 from warploom.decide import Config, plain_gemm, predict, ranked
 from warploom.decide.draws import draws
+from warploom.decide.families.prefill import PrefillProblem, choose_prefill
 from warploom.decide.inspect import main, markdown
+from warploom.decide.machines import machine_of
 from warploom.errors import IllegalCombination
+from warploom.target.gpus import GPUS
 from warploom.tile.choices import BY_NAME, CHOICES, EXCLUSIONS, ROWS, Count, Flag, Word
 from warploom.tile.hints import HINTS
 
@@ -147,3 +150,12 @@ def test_the_page_of_the_guide_is_the_table():
 def test_the_command(capsys):
     assert main(["--markdown"]) == 0 and capsys.readouterr().out == markdown()
     assert main([]) == 0 and "swap_ab" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("gpu", ["h200", "h100", "h20", "h100-1g"])
+@pytest.mark.parametrize("page_size", [None, 8, 16, 64, 256])
+def test_warpgroups_share_the_keys_of_a_prefill_tile_evenly(gpu, page_size):
+    for elements, heads, kv_heads in itertools.product((8, 64, 96, 128, 256), (8, 28), (4,)):
+        problem = PrefillProblem(heads, kv_heads, elements, elements, page_size=page_size)
+        config = choose_prefill(problem, machine_of(GPUS[gpu]))
+        assert config.tile_n % (config.tile_m // 64) == 0, (problem, config)

@@ -19,7 +19,7 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
-from warploom.decide.families.grouped import GroupedProblem, row_tiles
+from warploom.decide.families.grouped import GroupedProblem, groups_with_rows, row_tiles
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
@@ -75,9 +75,9 @@ def test_groups_have_about_as_many_tiles_as_expected(rng, mean, rows):
     groups = 1000
     sizes = rng.multinomial(groups * mean, rng.dirichlet(np.ones(groups)))
     needed = int((-(-sizes // rows)).sum())
-    # Groups without a row have no tile; the estimate gives every group one.
-    empty = int((sizes == 0).sum())
-    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed + empty, rel=0.05)
+    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed, rel=0.05)
+    filled = int((sizes > 0).sum())
+    assert groups_with_rows(groups, groups * mean) == pytest.approx(filled, rel=0.05)
 
 
 @pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])

@@ -345,7 +345,7 @@ def test_a_build_that_fails_takes_tvms_kernel(
     from warploom.errors import StockScheduleWarning
     from warploom.relax import kv_cache_attention
 
-    def broken(*_: Any) -> PrimFunc:
+    def broken(*_: Any, **__: Any) -> PrimFunc:
         raise RuntimeError("out of ideas")
 
     monkeypatch.setattr(kv_cache_attention, "paged_decode", broken)

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 from warploom.decide.config import Config
-from warploom.decide.families.attention import AttentionProblem, choose_attention
+from warploom.decide.families.attention import AttentionProblem, attention_configs
 from warploom.decide.machine import Machine
 from warploom.errors import IllegalCombination
-from warploom.target import ARCHS, SM90A
+from warploom.target import ARCHS, SM90A, WGMMA_M
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows.
 _MOST_ELEMENTS = 256
@@ -78,14 +78,22 @@ class PrefillProblem:
 def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
     """The config for a problem: queries of all heads of a tile are ``tile_m``, keys ``tile_n``."""
     widest = max(problem.head_dim, problem.value_dim)
-    config = choose_attention(
-        AttentionProblem(
-            None, widest, problem.heads, problem.kv_heads, causal=True, arch=problem.arch
-        ),
-        machine,
+    attention = AttentionProblem(
+        None, widest, problem.heads, problem.kv_heads, causal=True, arch=problem.arch
     )
+    fitted = [_fitted(problem, config) for config in attention_configs(attention, machine)]
+    return next(config for config in fitted if _shared_evenly(problem, config))
+
+
+def _fitted(problem: PrefillProblem, config: Config) -> Config:
+    """A config of attention, with keys for the memory and the pages of a problem."""
     keys = min(config.tile_n, _most_keys(problem, config))
     return replace(config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1)
+
+
+def _shared_evenly(problem: PrefillProblem, config: Config) -> bool:
+    """Whether the warpgroups of a tile can change its values: each has as many of the keys."""
+    return not problem.in_place or config.tile_n % (config.tile_m // WGMMA_M) == 0
 
 
 def _of_pages(most: int, page_size: int | None) -> int:
