@@ -68,7 +68,7 @@ def packaged_candidates(name: str) -> list[Candidate]:
 
 
 def _sums_through_workspace(config: Config) -> bool:
-    return config.stream_k or (config.split_k > 1 and config.reduce_through != "cluster")
+    return config.stream_k or (config.split_k > 1 and not config.through_cluster)
 
 
 def _candidate(line: dict[str, Any]) -> Candidate:

@@ -28,7 +28,6 @@ def capture_scalars(func: PrimFunc) -> PrimFunc:
     Decline
         If a kernel assigns to a scalar of the host.
     """
-
     captured = [(kernel, _captured(kernel)) for kernel in device_entries(func)]
 
     def entry(node: tirx.AttrStmt) -> Stmt:
@@ -40,31 +39,31 @@ def capture_scalars(func: PrimFunc) -> PrimFunc:
 def _captured(kernel: tirx.AttrStmt) -> Stmt:
     own: set[Buffer] = set()
     stored: set[Buffer] = set()
-    read: dict[Buffer, None] = {}
+    used: dict[Buffer, None] = {}
 
-    def allocation(node: tirx.AllocBuffer) -> None:
-        own.add(node.buffer)
-
-    def declaration(node: tirx.DeclBuffer) -> None:
+    def allocation(node: tirx.AllocBuffer | tirx.DeclBuffer) -> None:
         own.add(node.buffer)
 
     def load(node: TensorLoad) -> None:
-        if ir.is_buffer(node.source) and node.source.scope() == _LOCAL:
-            read[node.source] = None
+        if ir.is_buffer(node.source):
+            used[node.source] = None
+
+    def store(node: tirx.BufferStore) -> None:
+        stored.add(node.buffer)
+        used[node.buffer] = None
 
     tvm_ffi.structural_walk(kernel, [
-        (tirx.AllocBuffer, allocation), (tirx.DeclBuffer, declaration), (TensorLoad, load),
-        (tirx.BufferStore, lambda node: stored.add(node.buffer)),
+        (tirx.AllocBuffer, allocation), (tirx.DeclBuffer, allocation), (TensorLoad, load),
+        (tirx.BufferStore, store),
     ])  # fmt: skip
-    table: dict[Buffer, Var] = {
-        buffer: Var(buffer.name, str(buffer.dtype)) for buffer in read if buffer not in own
-    }
-    for buffer in table:
+    of_host = [buffer for buffer in used if buffer.scope() == _LOCAL and buffer not in own]
+    for buffer in of_host:
         if buffer in stored:
             raise Decline(
                 f"The kernel assigns to {buffer.name}, a scalar of the host; let it assign to a "
                 "scalar that it defines itself."
             )
+    table = {buffer: Var(buffer.name, str(buffer.dtype)) for buffer in of_host}
     if not table:
         return kernel
 
@@ -72,7 +71,5 @@ def _captured(kernel: tirx.AttrStmt) -> Stmt:
         return table.get(node.source, node)
 
     body = tvm_ffi.structural_map(kernel, (TensorLoad, value), order="post")
-    values = [
-        tirx.Bind(variable, buffer[(0,) * len(buffer.shape)]) for buffer, variable in table.items()
-    ]
+    values = [tirx.Bind(variable, buffer[0]) for buffer, variable in table.items()]
     return ir.seq([*values, body])

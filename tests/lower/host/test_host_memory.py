@@ -103,3 +103,20 @@ def test_kernel_that_assigns_to_a_scalar_of_the_host_is_declined():
 
     with pytest.raises(Decline, match="assigns to count, a scalar of the host"):
         lower(counted, "sm_90a")
+
+
+def test_kernel_that_only_assigns_to_a_scalar_of_the_host_is_declined():
+    @T.prim_func
+    def counted(b: T.handle):
+        n = T.int32()
+        B = T.match_buffer(b, (n, 64), "float32", align=16)
+        count: T.int32 = n
+        with wl.kernel():
+            T.cta_id([1])
+            B_f = T.alloc_buffer((64, 64), "float32", scope="fragment")
+            count = 3  # noqa: F841
+            Tx.cta.fill(B_f, T.float32(1))
+            Tx.cta.copy(B[0:64, 0:64], B_f)
+
+    with pytest.raises(Decline, match="assigns to count, a scalar of the host"):
+        lower(counted, "sm_90a")

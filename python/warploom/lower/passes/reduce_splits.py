@@ -66,8 +66,8 @@ def _statement(statement: Statement, flags: Buffer, program: TileProgram) -> Stm
             flag = ir.address(flags, statement.slot, program.var("warpgroup"))
             return ir.seq([*map(_given, copies), orchestrated(_release(flag, program))])
         case Loop(body=(Taken() as taken,)):
-            return ir.seq([orchestrated(_acquire(statement, taken, flags, program)),
-                           *_sums(statement, taken.body)])
+            acquired = orchestrated(_acquire(statement, taken, flags, program))
+            return ir.seq([acquired, *_sums(statement, taken.body)])
     return statement.with_each(lambda inner: _statement(inner, flags, program))
 
 
@@ -86,9 +86,7 @@ def _sums(peers: Loop, nests: Block) -> list[Stmt]:
     for nest in nests:
         outer = nest.loops[0]
         taken.append(ir.loop(outer.loop_var, outer.extent, [outer.body], {ANY_ORDER: 1}))
-    elements = sum(
-        math.prod(map(int, nest.stores[0].buffer.shape)) for nest in nests
-    )  # fmt: skip
+    elements = sum(math.prod(map(int, nest.stores[0].buffer.shape)) for nest in nests)
     registers = max(1, elements // SM90A.warpgroup)
     together = max(1, min(_CTAS_AT_A_TIME, _REGISTERS_AT_A_TIME // registers))
 
