@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import math
 import sys
+import weakref
 from typing import Any
+from unittest.mock import MagicMock
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +21,7 @@ from warploom.errors import WarploomError
 from warploom.target import cuda_target
 from warploom.target.gpus import GPUS
 from warploom_bench.check import deviation
-from warploom_bench.models import clocks, command, results, roofline, rows
+from warploom_bench.models import clocks, command, results, rivals, roofline, rows
 from warploom_bench.models.hardware import float16_peak
 from warploom_bench.models.measure_language import ALLOWED
 from warploom_bench.models.parameters import NumpyArrays, random_parameters
@@ -198,8 +201,29 @@ def test_a_row_that_crashes_costs_only_itself(tmp_path):
     assert kept.status == MEASURED and "Segmentation fault" in kept.notes[0]
     hung = command.watched(child("import time; time.sleep(60)"), "m", row, tmp_path / "no", 0.5)
     assert hung.status == FAILED and "it hung" in hung.reason
+    noise = "[print('x: UserWarning: w', i) or print('thread', i, 'asserts') for i in range(99)]"
+    noisy = command.watched(child(f"{noise}; print('why'); 1 / 0"), "m", row, tmp_path / "no")
+    said = noisy.reason.partition(": ")[2].splitlines()
+    assert said[0] == "thread 0 asserts" and "why" in said and "UserWarning" not in noisy.reason
     good = command.watched(child("pass"), "llama-3-8b", row, into)
     assert good.status == MEASURED and not good.notes
+
+
+def test_a_graph_holds_the_memory_of_its_capture():
+    class Held:
+        pass
+
+    held, torch = Held(), MagicMock()
+    alive = weakref.ref(held)
+    replay, found = rivals.captured(torch, lambda held=held: held is not None)
+    del held
+    gc.collect()
+    assert found is True and alive() is not None
+    replay()
+    torch.cuda.CUDAGraph().replay.assert_called_once_with()
+    del replay
+    gc.collect()
+    assert alive() is None
 
 
 def test_the_command_says_what_it_cannot_do(tmp_path, capsys):

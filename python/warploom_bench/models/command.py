@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -233,8 +234,18 @@ def watched(
 
 
 def _ends(said: str) -> str:
-    """The beginning and the end of what a process has said: causes come first, stacks last."""
-    lines = said.strip().splitlines()
+    """The beginning and the end of what a process has said: causes come first, stacks last.
+
+    Warnings, and lines that repeat one another but for numbers (an assertion of each thread), hide
+    the cause: of them the first stays.
+    """
+    lines: list[str] = []
+    before = ""
+    for line in said.strip().splitlines():
+        words = re.sub(r"\d+", "0", line)
+        if words != before and "Warning: " not in line:
+            lines.append(line)
+        before = words
     if len(lines) <= 2 * _LAST_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:_LAST_LINES], "...", *lines[-_LAST_LINES:]])

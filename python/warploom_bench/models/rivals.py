@@ -90,7 +90,8 @@ def captured(torch: Any, run: Callable[[], Any]) -> tuple[Callable[[], None], An
     """A CUDA graph of a step as a function that replays it, and the result that it writes.
 
     Libraries set up what they need for each stream, which no capture survives: so the first runs
-    are on a stream that is not the default one, as those of a capture.
+    are on a stream that is not the default one, as those of a capture. A graph reads and writes
+    the memory of its capture: the function that replays it holds what ``run`` holds.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -102,4 +103,8 @@ def captured(torch: Any, run: Callable[[], Any]) -> tuple[Callable[[], None], An
     with torch.cuda.graph(graph, stream=stream):
         result = run()
     torch.cuda.synchronize()
-    return graph.replay, result
+
+    def replay(held: Callable[[], Any] = run) -> None:
+        graph.replay()
+
+    return replay, result
