@@ -66,6 +66,50 @@ def test_heads_are_rotated_and_split(
     np.testing.assert_allclose(found, wanted, atol=2e-3 if dtype == "float16" else 2e-2)
 
 
+_LLAMA = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_YARN = {"factor": 40.0, "beta_fast": 32, "beta_slow": 1, "inv_theta_log_scale": 0.05}
+_TRAINED = {"original_max_position_embeddings": 256}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rotary", [64, 32])
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "gptj"}, {"rope_type": "llama3", **_LLAMA, **_TRAINED},
+        {"rope_type": "llama4", **_LLAMA, **_TRAINED}, {"rope_type": "yarn", **_YARN, **_TRAINED},
+    ],
+    ids=lambda scaling: scaling["rope_type"],
+)  # fmt: skip
+@pytest.mark.some(3)
+def test_every_rotation_has_a_row_kernel(
+    scaling: dict[str, Any], rotary: int, rng: np.random.Generator
+) -> None:
+    """Neighbours or halves turn together, by angles of any scaling; TVM's CPU code agrees."""
+    dim, heads, kv_heads, tokens = 64, 3, 1, 6
+    sizes = (10000.0, 1.0, dim, heads, kv_heads)
+    made = llama_rope_with_position_map(*sizes, "float16", scaling, rotary)
+    kernel = row_kernel(read_rows(made)).with_attr("global_symbol", "main")
+    wide = llama_rope_with_position_map(*sizes, "float32", scaling, rotary)
+    x = rng.standard_normal((tokens, heads + 2 * kv_heads, dim)).astype("float16")
+    places = rng.integers(0, 500, tokens).astype("int32")
+    found = []
+    for function, target, device in [
+        (kernel, _TARGET, tvm.cuda(0)),
+        (wide.with_attr("global_symbol", "main"), tvm.target.Target("llvm"), tvm.cpu(0)),
+    ]:
+        dtype = "float16" if function is kernel else "float32"
+        outs = [
+            tvm.runtime.tensor(np.full((tokens, count, dim), np.nan, dtype), device)
+            for count in (heads, kv_heads, kv_heads)
+        ]
+        executable = tvm.compile(tvm.IRModule({"main": function}), target)
+        of_positions = tvm.runtime.tensor(places, device)
+        executable["main"](tvm.runtime.tensor(x.astype(dtype), device), of_positions, *outs, 1)
+        found.append(np.concatenate([one.numpy().astype(np.float64) for one in outs], 1))
+    np.testing.assert_allclose(*found, atol=3e-3)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("parts", "loads"), [((16, 24), 2), ((12, 20), 0), ((8, 8, 16), 3)])
 def test_parts_are_concatenated(
