@@ -18,11 +18,13 @@ import pytest
 import warploom_bench.__main__ as bench
 from tests.bench.on_host import HostKernels
 from warploom.errors import WarploomError
+from warploom.relax.time_shares import time_shares
 from warploom.target import cuda_target
 from warploom.target.gpus import GPUS
 from warploom_bench.check import deviation
 from warploom_bench.models import clocks, command, results, rivals, roofline, rows
 from warploom_bench.models.hardware import float16_peak
+from warploom_bench.models.language import language_module
 from warploom_bench.models.measure_language import ALLOWED
 from warploom_bench.models.parameters import NumpyArrays, random_parameters
 from warploom_bench.models.reference import Reference
@@ -318,6 +320,26 @@ def test_the_rival_computes_the_same_model(name, weights, rng):
             last = model.step(tokens[:, -1:], caches, places[-1:])
         for found in (whole, last):
             assert deviation(found[0].numpy(), wanted[None]).relative <= bound
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+@pytest.mark.in_turn(2)
+@pytest.mark.some(2)
+def test_every_call_of_a_cache_has_its_kernels(name):
+    target, sizes = cuda_target("h200"), LANGUAGE[name].tiny()
+    shares = time_shares(language_module(sizes, target), {"b": 3, "n": 70}, 200, target=target)
+    found = {one.name: one for one in shares}
+    assert not any(one.uncounted for one in shares)
+    latent = sizes.latent
+    decode = "batch_prefill_paged_kv_mla" if latent else "batch_decode_paged_kv"
+    append = "tir_kv_cache_transpose_append" + ("_mla" if latent else "")
+    for function, kernel in (("prefill", "batch_prefill_ragged_kv"), ("decode", decode)):
+        calls = {one.name: one.calls for one in found[function].kernels}
+        assert calls[kernel] == calls[append] == sizes.layers
+    (cached,) = (one for one in found["decode"].kernels if one.name == decode)
+    width = latent + sizes.rotated if latent else 2 * sizes.kv_heads * sizes.head_dim
+    of_query = 2 * latent + sizes.rotated if latent else 2 * sizes.head_dim
+    assert cached.bytes == 2 * sizes.layers * 3 * (200 * width + sizes.heads * of_query)
 
 
 def test_a_table_of_words_is_read_where_there_are_ids():

@@ -186,7 +186,7 @@ _PAGED_TREE = CacheKernel(
     ),
 )  # fmt: skip
 
-_LATENT = CacheKernel(
+LATENT = CacheKernel(
     22, 1,
     "attention to latent vectors (MLA), {heads} heads of {dim}, of which {latent_dim} are values, "
     "pages of {page} tokens, {dtype}",
@@ -221,5 +221,5 @@ ATTENTION_KERNELS = (
     _decode_row(19, True),
     _PAGED_TREE,
     _TREE,
-    _LATENT,
+    LATENT,
 )

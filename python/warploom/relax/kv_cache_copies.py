@@ -10,7 +10,10 @@ from warploom.programs.move_in_pages import copy_latent_page, copy_page, move_to
 from warploom.relax.kv_cache_kernel import RAGGED_VALUES, CacheKernel
 from warploom.relax.signatures import Signature
 
-_APPEND = CacheKernel(
+#: The place of kernels that merge two attentions.
+MERGE_SLOT = 23
+
+APPEND = CacheKernel(
     13, None, "new keys and values go to their pages, 16 bytes a thread",
     signature=Signature.of("""
         pages: dtype pages 2 kv_heads page dim
@@ -26,7 +29,7 @@ _APPEND = CacheKernel(
     ),
 )  # fmt: skip
 
-_APPEND_LATENT = CacheKernel(
+APPEND_LATENT = CacheKernel(
     14, None, "new latent vectors go to their pages, 16 bytes a thread",
     signature=Signature.of("""
         pages: dtype pages page dim
@@ -42,7 +45,8 @@ _APPEND_LATENT = CacheKernel(
 
 def _merge_row(place: int, dim: str) -> CacheKernel:
     return CacheKernel(
-        23, place, f"two attentions become one, heads of {{{dim}}}, {{dtype}}, 16 bytes a thread",
+        MERGE_SLOT, place,
+        f"two attentions become one, heads of {{{dim}}}, {{dtype}}, 16 bytes a thread",
         signature=Signature.of("""
             v: dtype tokens heads dim
             s: float32 tokens heads
@@ -101,8 +105,8 @@ _MOVE_TOKENS = CacheKernel(
 )  # fmt: skip
 
 COPY_KERNELS = (
-    _APPEND,
-    _APPEND_LATENT,
+    APPEND,
+    APPEND_LATENT,
     _merge_row(0, "value_dim"),
     _merge_row(1, RAGGED_VALUES),
     _COPY_PAGE,

@@ -18,6 +18,7 @@ from tvm.tirx import IntImm, PrimFunc, Var
 from tvm.tirx.transform import StmtSimplify
 
 from warploom.decide.config import Config
+from warploom.decide.families.latent import LatentProblem, choose_latent, latent_time
 from warploom.decide.families.paged_decode import (
     PagedDecodeProblem,
     choose_paged_decode,
@@ -160,6 +161,19 @@ def decode_cost(facts: Facts, sequences: int, context: int, machine: Machine) ->
     return Cost(time, 4.0 * sequences * heads * dim * context, bytes_, words=words)
 
 
+def latent_cost(facts: Facts, sequences: int, context: int, machine: Machine) -> Cost:
+    """The cost of attention of one query of each sequence to ``context`` latent vectors (MLA)."""
+    heads, dim, latent, page = map(facts.number, ("heads", "dim", "latent_dim", "page"))
+    problem = LatentProblem(heads, latent, dim - latent, page, machine.gpu.arch.name)
+    config = choose_latent(problem, machine)
+    time = latent_time(problem, config, machine, sequences, context)
+    size = bits_of(facts["dtype"]) / 8
+    bytes_ = size * sequences * (dim * context + heads * (dim + latent))
+    words = f"{sequences} sequences of {context} latents, {heads} heads of {dim}"
+    flops = 2.0 * sequences * heads * (dim + latent) * context
+    return Cost(time, flops, bytes_, words=words)
+
+
 def prefill_cost(facts: Facts, tokens: int, machine: Machine) -> Cost:
     """The cost of causal attention of the new tokens of one sequence to each other."""
     heads, kv_heads, dim = map(facts.number, ("heads", "kv_heads", "dim"))
@@ -180,7 +194,8 @@ def prefill_cost(facts: Facts, tokens: int, machine: Machine) -> Cost:
 
 def append_cost(facts: Facts, tokens: int, machine: Machine) -> Cost:
     """The cost of copies of new keys and values to their pages."""
-    elements = 2 * tokens * facts.number("kv_heads") * facts.number("dim")
+    heads = 2 * facts.number("kv_heads") if "kv_heads" in facts else 1  # a latent is both
+    elements = tokens * heads * facts.number("dim")
     return memory_cost(2 * elements * bits_of(facts["dtype"]) / 8, machine)
 
 
@@ -194,8 +209,9 @@ def specialised(
     known = {var: tirx.const(size, str(var.ty.dtype)) for var, size in sizes.items()}
     table: dict[Any, Any] = {param: known[param] for param in func.params if param in known}
     for buffer in _buffers(func):
-        if not all(isinstance(extent, IntImm) for extent in buffer.shape):
-            extents = [simplify(ir.substitute(extent, known)) for extent in buffer.shape]
+        if any(isinstance(extent, Var) for extent in buffer.shape):
+            # TVM replaces variables in other extents, such as 2 * n, by what is known of them.
+            extents = [known[one] if isinstance(one, Var) else one for one in buffer.shape]
             table[buffer] = tirx.decl_buffer(extents, str(buffer.dtype), buffer.name)
     return StmtSimplify()(IRModule({"main": func.specialize(table)}))["main"]
 

@@ -20,18 +20,30 @@ from tvm.tirx import IntImm, PrimFunc
 
 from warploom.gemm.equations import simplify
 from warploom.relax.kv_cache import cache_slots
-from warploom.relax.kv_cache_attention import RAGGED
+from warploom.relax.kv_cache_attention import LATENT, RAGGED
+from warploom.relax.kv_cache_copies import APPEND, APPEND_LATENT, MERGE_SLOT
 from warploom.tile import ir
 
 #: What a symbolic size counts as, where nothing else is said.
 DEFAULT_SIZE = 4096
-#: The call of a layer of a paged KV cache.
-_CACHED_ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
-#: Places of kernels among the arguments of the call that makes a cache: the rotary embedding, new
-#: keys and values to their pages, and decode attention. They run in this order.
-_ROTATE, _APPEND, _DECODE = 24, 13, 17
 #: Functions of TVM's runtime that launch nothing, and those of them that may launch kernels.
 _RUNTIME, _OF_CACHES = ("vm.builtin.", "runtime.", "ffi."), "vm.builtin.attention_kv_cache_"
+#: Places of kernels among the arguments of the call that makes a cache: the rotary embedding, and
+#: attention of one new token of each sequence to those of the cache.
+_ROTATE, _DECODE = 24, 17
+#: Attention of new tokens to each other, or of one token to the cache, if it keeps no latents.
+_NEW = "new"
+#: Calls of a layer of a paged KV cache: the argument behind the cache that has a row for each new
+#: token, and the kernels in their order, by their places.
+_CALLS: dict[str, tuple[int, tuple[int | str, ...]]] = {
+    f"{_OF_CACHES}attention_with_fused_qkv": (2, (_ROTATE, APPEND.slot, _NEW)),
+    f"{_OF_CACHES}attention_with_shared_kv": (2, (_NEW,)),
+    f"{_OF_CACHES}self_attention": (2, (RAGGED.slot,)),
+    f"{_OF_CACHES}cross_attention": (2, (LATENT.slot,)),
+    f"{_OF_CACHES}append_mla_kv": (1, (APPEND_LATENT.slot,)),
+    f"{_OF_CACHES}merge_attn_output_inplace": (0, (MERGE_SLOT,)),
+    f"{_OF_CACHES}get_query_positions": (0, ()),  # a view
+}
 
 
 @dataclass(frozen=True)
@@ -146,15 +158,22 @@ class _Reader:
             symbol = str(getattr(call.args[0], "global_symbol", call.args[0]))
             if isinstance(self.functions.get(symbol), PrimFunc):
                 made.launches[self._launch(made, symbol, call, _tensors(call.ty))] += 1
-            elif symbol == _CACHED_ATTENTION and self.cache:
-                made.launches.update(self._cached(made, call, bound))
             else:
-                made.others[symbol] += 1
+                self._add_packed(made, symbol, list(call.args[1].fields), bound)
         elif operator == "relax.call_pure_packed" or isinstance(call.op, relax.ExternFunc):
             callee = call.op if isinstance(call.op, relax.ExternFunc) else call.args[0]
             symbol = str(getattr(callee, "global_symbol", callee))
             if not symbol.startswith(_RUNTIME) or symbol.startswith(_OF_CACHES):
-                made.others[symbol] += 1
+                arguments = list(call.args) if callee is call.op else list(call.args[1:])
+                self._add_packed(made, symbol, arguments, bound)
+
+    def _add_packed(
+        self, made: FunctionLaunches, symbol: str, arguments: list[Any], bound: Mapping[Any, Any]
+    ) -> None:
+        if symbol in _CALLS and self.cache:
+            made.launches.update(self._cached(made, symbol, arguments, bound))
+        else:
+            made.others[symbol] += 1
 
     def _add_function(self, made: FunctionLaunches, name: str) -> None:
         if isinstance(self.functions.get(name), relax.Function):
@@ -171,15 +190,23 @@ class _Reader:
         return Launch(name, shapes, tuple(self._number(made, one) for one in values))
 
     def _cached(
-        self, made: FunctionLaunches, call: relax.Call, bound: Mapping[Any, Any]
+        self, made: FunctionLaunches, symbol: str, arguments: list[Any], bound: Mapping[Any, Any]
     ) -> Iterator[Launch]:
         """The kernels of a layer whose cache was empty, or of one token of each sequence."""
-        qkv = call.args[1].fields[-1]
-        rows = self._shape(made, qkv.ty)[0]
-        decodes = self._is_one_token(made, qkv, rows, bound)
-        for slot in (_ROTATE, _APPEND, _DECODE if decodes else RAGGED.slot):
-            for name in self.cache.get(slot, ())[:1]:
-                yield Launch(name, (), (), rows, decodes)
+        place, slots = _CALLS[symbol]
+        if not slots:
+            return
+        tensor = arguments[1 + place]
+        rows = self._shape(made, tensor.ty)[0]
+        decodes = self._is_one_token(made, tensor, rows, bound)
+        for slot in slots:
+            own = slot
+            if slot == _NEW or (slot == LATENT.slot and not self.cache.get(slot)):
+                own = _DECODE if decodes else RAGGED.slot
+            names = self.cache.get(own, ())
+            # A cache of latents has a second kernel that merges, for expanded values.
+            for name in names[-1:] if slot == MERGE_SLOT else names[:1]:
+                yield Launch(name, (), (), rows, decodes and own in (_DECODE, LATENT.slot))
 
     def _is_one_token(
         self, made: FunctionLaunches, qkv: relax.Expr, rows: int, bound: Mapping[Any, Any]

@@ -18,6 +18,7 @@ from warploom.relax.inspect import FunctionReport, Inspected, inspected
 from warploom.relax.kv_cache import cache_kernels
 from warploom.relax.launch_cost import Cost
 from warploom.relax.launches import DEFAULT_SIZE, FunctionLaunches, Launch, launches
+from warploom.relax.signatures import Facts
 from warploom.target.tvm_target import cuda_target
 
 #: Who computes a kernel, as reports name it: tensor-core kernels and other kernels of this package,
@@ -245,11 +246,7 @@ class _Pricer:
                 row = use.row(func)
                 facts = use.facts(row, func)
                 if row.attends:
-                    cost = (
-                        launch_cost.decode_cost(facts, launch.rows, self.context, machine)
-                        if launch.decodes
-                        else launch_cost.prefill_cost(facts, launch.rows, machine)
-                    )
+                    cost = self._of_attention(launch, facts)
                     return self._of_tvm(cost) if kind_of(report) == TVM else cost
                 return launch_cost.append_cost(facts, launch.rows, machine)
             except (Decline, IllegalCombination):
@@ -259,6 +256,13 @@ class _Pricer:
         if report.rows is not None:
             return launch_cost.memory_cost(launch_cost.traffic(func, sizes), machine)
         return launch_cost.stock_cost(func, machine, sizes)
+
+    def _of_attention(self, launch: Launch, facts: Facts) -> Cost:
+        """The cost of an attention of the cache."""
+        if not launch.decodes:
+            return launch_cost.prefill_cost(facts, launch.rows, self.machine)
+        of_kind = launch_cost.latent_cost if "latent_dim" in facts else launch_cost.decode_cost
+        return of_kind(facts, launch.rows, self.context, self.machine)
 
     def _of_tvm(self, cost: Cost) -> Cost:
         """What memory alone takes for an attention that is left to TVM."""

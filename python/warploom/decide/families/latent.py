@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from warploom.decide.config import Config
-from warploom.decide.families.paged_decode import ChunkCosts
+from warploom.decide.families.paged_decode import (
+    ChunkCosts,
+    chunked_time,
+    steps_of_chunk,
+)
 from warploom.decide.machine import Machine
 from warploom.errors import IllegalCombination
 from warploom.target import ARCHS, SM90A, WGMMA_M
@@ -152,6 +156,27 @@ def latent_costs(problem: LatentProblem, config: Config, machine: Machine) -> Ch
         step=round(1e3 * max(memory, cache)),
         alone=round(1e3 * (mmas + softmax + _WAITING) / machine.clock),
     )
+
+
+def latent_time(
+    problem: LatentProblem, config: Config, machine: Machine, sequences: int, context: int
+) -> float:
+    """Microseconds of a launch for one query of each sequence, to ``context`` latents each.
+
+    Examples
+    --------
+    >>> from warploom.decide.machine import H200
+    >>> problem = LatentProblem(16, 512, 64)
+    >>> config = choose_latent(problem, H200)
+    >>> short, long = (latent_time(problem, config, H200, 16, keys) for keys in (1024, 8192))
+    >>> short < long
+    True
+    """
+    costs = latent_costs(problem, config, machine)
+    average = max(1, -(-context // config.tile_n))
+    tiles = max(1, sequences) * problem.slices * -(-problem.heads // config.tile_m)
+    chunk = min(average, steps_of_chunk(costs, average, tiles))
+    return machine.launch + chunked_time(costs, chunk, average, tiles) / 1e3
 
 
 def most_parts(

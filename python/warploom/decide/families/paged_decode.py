@@ -162,13 +162,13 @@ def steps_of_chunk(
     """
     # Uncut: the longest tile may be several times the average one, if each CTA has many.
     best = bind(_larger(2 * average, average * tiles // (2 * costs.resident)))
-    least = bind(_time(costs, average, average, tiles))
+    least = bind(chunked_time(costs, average, average, tiles))
     for waves in _WAVES:
         count = _larger(1, _over(average * tiles, waves * costs.resident))
         # Equal parts, and a little more: other sequences are somewhat longer than the average.
         even = _over(average, _over(average, count))
         chunk = bind(even + even // 8)
-        time = bind(_time(costs, chunk, average, tiles))
+        time = bind(chunked_time(costs, chunk, average, tiles))
         better = time < least
         best = bind(_select(better, chunk, best))
         least = bind(_select(better, time, least))
@@ -193,10 +193,10 @@ def decode_time(
     average = max(1, -(-context // config.tile_n))
     tiles = max(1, sequences) * problem.kv_heads * problem.row_blocks
     chunk = min(average, steps_of_chunk(costs, average, tiles))
-    return machine.launch + _time(costs, chunk, average, tiles) / 1e3
+    return machine.launch + chunked_time(costs, chunk, average, tiles) / 1e3
 
 
-def _time(costs: ChunkCosts, chunk: Any, average: Any, tiles: Any) -> Any:
+def chunked_time(costs: ChunkCosts, chunk: Any, average: Any, tiles: Any) -> Any:
     """Nanoseconds, if all sequences have the average length."""
     parts = _over(average, chunk)
     every = parts * tiles
