@@ -20,6 +20,7 @@ from typing import Any
 
 from warploom import errors
 from warploom.errors import WarploomWarning
+from warploom.spans import file_of, flat
 
 _PACKAGE = f"{Path(__file__).parent}/"
 
@@ -88,8 +89,10 @@ def warn(text: str, category: type[WarploomWarning], span: Any = None) -> None:
 
 def _place(span: Any) -> tuple[str | None, int]:
     """File and line of a span; none for programs that are generated, or the package's own."""
-    name = None if span is None else str(span.source_name.name)
-    return (None, 0) if name is None or name.startswith(_PACKAGE) else (name, int(span.line))
+    for one in flat(span):
+        if not file_of(one).startswith(_PACKAGE):
+            return file_of(one), int(one.line)
+    return None, 0
 
 
 @contextlib.contextmanager

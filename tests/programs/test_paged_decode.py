@@ -21,6 +21,7 @@ from warploom.decide.families.paged_decode import (
     ChunkCosts,
     PagedDecodeProblem,
     chunk_costs,
+    chunked_time,
     steps_of_chunk,
 )
 from warploom.decide.machine import H200
@@ -223,13 +224,11 @@ def test_what_has_no_kernel_is_refused(arguments, message):
 @given(st.integers(1, 3000), st.integers(1, 4096), st.integers(1, 300), st.integers(100, 5000))
 def test_a_launch_cuts_as_its_expression_says(average, tiles, resident, step):
     """A chunk has a step at least, and the time of a launch is no longer than that uncut."""
-    from warploom.decide.families.paged_decode import _time
-
     costs = ChunkCosts(resident, step, 600)
     chunk = steps_of_chunk(costs, average, tiles)
     assert chunk >= 1
-    uncut = _time(costs, average, average, tiles)
-    assert _time(costs, min(chunk, average), average, tiles) <= uncut
+    uncut = chunked_time(costs, average, average, tiles)
+    assert chunked_time(costs, min(chunk, average), average, tiles) <= uncut
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import tvm
 
+import warploom
 from warploom.errors import (
     LoweringWarning,
     StockScheduleWarning,
@@ -27,6 +28,15 @@ def test_a_warning_names_the_authors_line(category):
         warn("text", category, _span())
     (one,) = caught
     assert (one.filename, one.lineno) == ("author.py", 7)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_calls_within_calls_are_named_by_the_authors_line(category):
+    """A statement that a helper of the package wrote has a span of several places."""
+    inner = tvm.ir.SequentialSpan([_span(warploom.__file__, 3), _span("helper.py", 9)])
+    with pytest.warns(category, match="^text$") as caught:
+        warn("text", category, tvm.ir.SequentialSpan([inner, _span()]))
+    assert (caught[0].filename, caught[0].lineno) == ("helper.py", 9)
 
 
 def test_without_a_line_the_caller_is_named():

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warploom.spans import file_of, flat
+
 #: Name of the CUDA source in PTX and in reports; the one that TVM gives it.
 SOURCE_NAME = "tvm_kernels.cu"
 
@@ -197,23 +199,13 @@ def _shorten(line: str) -> str:
 
 def _place(span: Any) -> str | None:
     """``"path:line"`` of the outermost place that is no part of TVM or of an op schedule."""
-    spans = list(_flatten(span))
-    own = [span for span in spans if not _is_library(str(span.source_name.name))]
+    spans = list(flat(span))
+    own = [one for one in spans if not _is_library(file_of(one))]
     for outermost in own or spans:
-        path = str(outermost.source_name.name)
+        path = file_of(outermost)
         if outermost.line > 0 and '"' not in path and "\\" not in path:
             return f"{path}:{outermost.line}"
     return None
-
-
-def _flatten(span: Any) -> Iterator[Any]:
-    if span is None:
-        return
-    if hasattr(span, "spans"):
-        for part in span.spans:
-            yield from _flatten(part)
-    else:
-        yield span
 
 
 def _is_library(path: str) -> bool:

@@ -19,6 +19,7 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from warploom.errors import TileProgramWarning
 from warploom.language.pipelined import PIPELINED, STAGES
 from warploom.language.statements import Leaf, Statements, statements_of
+from warploom.spans import file_of, flat
 from warploom.tile import ir
 from warploom.warn import warn
 
@@ -41,7 +42,8 @@ def warn_of_mistakes(func: PrimFunc) -> None:
         return
     for text, statement in mistakes:
         span = getattr(statement, "span", None)
-        if span is None or not str(span.source_name.name).startswith(_PACKAGE):
+        places = list(flat(span))
+        if not places or not all(file_of(one).startswith(_PACKAGE) for one in places):
             warn(text, TileProgramWarning, span)
 
 

@@ -16,6 +16,7 @@ from tvm.ir import Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.messages.frames import ARROW, Line, is_authors
+from warploom.spans import file_of, flat
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 #: "A" before another word is an article, unless it is the name of a buffer in a list.
@@ -116,9 +117,7 @@ def _names(statement: tirx.Stmt) -> Iterator[str]:
 
 def line_of(span: Any) -> Line | None:
     """The outermost line of a span that is the author's; None if there is none."""
-    if span is None:
-        return None
-    if hasattr(span, "spans"):
-        return next(filter(None, map(line_of, span.spans)), None)
-    path = str(span.source_name.name)
-    return Line(path, int(span.line)) if span.line > 0 and is_authors(path) else None
+    for one in flat(span):
+        if one.line > 0 and is_authors(file_of(one)):
+            return Line(file_of(one), int(one.line))
+    return None

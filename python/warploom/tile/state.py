@@ -21,6 +21,7 @@ from typing import Any
 from tvm.ir import SourceName, Span
 from tvm.tirx import PrimFunc
 
+from warploom.spans import file_of, flat
 from warploom.tile.hints import PREFIX
 from warploom.tile.roles import ThreadRole
 
@@ -72,7 +73,8 @@ def _text(printable: Any) -> str:
 
 
 def _place(span: Any) -> tuple[str, int]:
-    return ("", 0) if span is None else (_printable(str(span.source_name.name)), int(span.line))
+    outermost = next(flat(span), None)
+    return ("", 0) if outermost is None else (_printable(file_of(outermost)), int(outermost.line))
 
 
 def _span(file: str, line: int) -> Any:
