@@ -114,6 +114,11 @@ class Convolution:
         return f"N{self.moves}C"
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has a filter of its own."""
+        return 1 < self.groups == self.channels == self.filters
+
+    @property
     def is_gathered(self) -> bool:
         """Whether TMA can't load its pixels: their pitch, or the step from one to the next."""
         odd = self.channels * bits_of(self.dtype) % (8 * ALIGN)

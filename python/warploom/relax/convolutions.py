@@ -119,11 +119,6 @@ def _layouts(one: Convolution) -> list[str]:
     return [one.last, f"O{one.moves}I", one.last]
 
 
-def _gain(one: Convolution, machine: Machine) -> float:
-    """Microseconds that a convolution takes less; those of groups are TVM's in both layouts."""
-    return saved_time(one, machine) if one.groups == 1 else 0.0
-
-
 def _paying(
     func: relax.Function, made: relax.Function, chosen: list[Convolution], machine: Machine
 ) -> list[Convolution]:
@@ -141,7 +136,7 @@ def _paying(
     followers: dict[Any, Any] = {}
     for call, old in pairs.items():
         region = regions.of(call)
-        gains[region] = gains.get(region, 0.0) + _gain(old, machine)
+        gains[region] = gains.get(region, 0.0) + saved_time(old, machine)
         followers.setdefault(earlier.of(old.call), region)
     for ends, size in regions.transpositions:
         for region in ends & gains.keys():

@@ -33,6 +33,18 @@ def copy_time(size: float, machine: Machine) -> float:
     return machine.serial_launch + 2 * size / machine.dram_bytes
 
 
+def window_time(convolution: Convolution, machine: Machine) -> float:
+    """Microseconds of a depthwise convolution whose channels are last (:mod:`warploom.rows`).
+
+    A product of 16 bits is a multiply-add and a conversion of a thread.
+    """
+    results = convolution.pixels * convolution.filters
+    bytes_ = 2 * results * bits_of(convolution.dtype) / 8
+    throughput = machine.gpu.sms * machine.fma_lanes / 2 * machine.clock
+    work = max(bytes_ / machine.dram_bytes, results * convolution.terms / throughput)
+    return machine.serial_launch + work
+
+
 def columns_of(convolution: Convolution) -> int:
     """Elements of a row of a gathered convolution: its terms, in whole units of TMA."""
     unit = 8 * ALIGN // bits_of(convolution.dtype)
@@ -40,8 +52,15 @@ def columns_of(convolution: Convolution) -> int:
 
 
 def saved_time(convolution: Convolution, machine: Machine) -> float:
-    """Microseconds that a convolution takes less as a GEMM, transpositions left out."""
+    """Microseconds that a convolution takes less with channels last, transpositions left out.
+
+    Nothing for groups of several channels: they are TVM's in both layouts.
+    """
     saved = stock_time(convolution, machine)
+    if convolution.is_depthwise:
+        return saved - window_time(convolution, machine)
+    if convolution.groups > 1:
+        return 0.0
     if convolution.is_gathered:
         row = columns_of(convolution) * bits_of(convolution.dtype) / 8
         saved -= copy_time(convolution.pixels * row, machine)

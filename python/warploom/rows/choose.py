@@ -7,6 +7,7 @@ from warploom.gemm.memory import static
 from warploom.rows.apart import check_apart, multiplies_gathered
 from warploom.rows.flat import flattened
 from warploom.rows.plan import VECTOR_BITS, RowPlan
+from warploom.rows.points import of_points, points_of
 from warploom.rows.problem import RowFunction
 from warploom.rows.vectors import moves, widest
 from warploom.target.dtypes import bits_of
@@ -29,6 +30,10 @@ def arranged(function: RowFunction) -> tuple[RowFunction, RowPlan]:
         If it reads elements that do not lie beside each other.
     """
     columns = static(function.columns.extent)
+    if function.windows:
+        vector = widest(function)
+        points = points_of(function, vector)
+        return of_points(function, points), RowPlan.of_map(columns, vector, points)
     if function.reductions:
         check_apart(function)
         vector = widest(function)

@@ -31,7 +31,7 @@ def flattened(function: RowFunction) -> RowFunction:
     Decline
         If it reduces rows, or its results do not lie in one order.
     """
-    if function.reductions:
+    if function.reductions or function.windows:
         raise Decline("rows that are reduced are no single one.")
     if any(output.guard is not None for output in function.outputs):
         raise Decline("rows that are stored in part are no single one.")

@@ -15,26 +15,24 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+from tvm.tirx import PrimFunc, Stmt, Var
 from tvm.tirx.layout import S, TileLayout
 
 from warploom.decide.problem import ALIGN
-from warploom.errors import Decline
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.problem import Axis
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.rows.choose import arranged
-from warploom.rows.plan import VECTOR_BITS, RowPlan
+from warploom.rows.plan import RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.rows.sharing import SharedReduction
 from warploom.rows.vectors import Vector, constants_of, offset, registers_for, vectors_of
+from warploom.rows.window_sums import WindowSums
+from warploom.rows.words import declared, words_of
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.hints import DEVICE_ENTRY
 from warploom.tile.kinds import MARK
-
-#: Types of words that are loaded at a time, by their bits; smaller words are single elements.
-_WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32"}
 
 #: Makes statements for a vector of a thread, from the numbers of its vectors and which one it is.
 Each = Callable[[Sequence[Var], int], list[Stmt]]
@@ -80,6 +78,8 @@ class _Kernel:
         self.rank = Var("rank", "int32")
         self.vectors = vectors_of(function, plan)
         self.constants = constants_of(function)
+        self.windows = WindowSums(function, plan)
+        self.point = 0
         singles = [axis.var for axis in function.rows if _is_single(axis)]
         self.table |= {var: tirx.const(0, "int32") for var in singles}
         self.count = reduce(lambda x, y: x * y, (axis.extent for axis in function.rows), 1)
@@ -108,8 +108,36 @@ class _Kernel:
             rank = tirx.ScopeIdDef([self.rank], [ir.as_expr(plan.cluster)], "cluster", "cta")
             ids.insert(0, tirx.ScopeIdDefStmt(rank))
         body = [*ids, let_next_start(), wait_for_last(), *self._places()]
-        body += self._load_constants()
-        body += [tirx.AllocBuffer(part.registers) for part in self.vectors]
+        if function.windows:
+            body += self._store_windows()
+        else:
+            body += self._store_rows()
+        entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
+        params = [self.table[param] for param in function.func.params]
+        made = PrimFunc(params, entry, function.func.ret_type)
+        attrs = {**dict((function.func.attrs or {}).items()), "tirx.is_scheduled": True, MARK: True}
+        for key, value in attrs.items():
+            if key != "s_tir":
+                made = made.with_attr(key, value)
+        return made
+
+    def _store_windows(self) -> Iterator[Stmt]:
+        """Reduce windows, then load and store what else there is of each neighbour."""
+        yield from map(tirx.AllocBuffer, self.windows.sums.values())
+        yield from self._allocated()
+        yield ir.when(self.inside, list(self.windows.statements(self.table, self.numbers[0])))
+        for point in range(self.plan.points):
+            self.point = point
+            if self.function.point is not None:
+                self.table[self.function.point.var] = tirx.const(point, "int32")
+            yield from self._load_constants()
+            yield from self._load(self.numbers, self.vectors)
+            yield from self._store()
+
+    def _store_rows(self) -> Iterator[Stmt]:
+        """Load rows, reduce them, and store results."""
+        plan, function = self.plan, self.function
+        body: list[Stmt] = [*self._allocated(), *self._load_constants()]
         if plan.cluster > 1:
             # The shared memory of a CTA may be written once that CTA runs.
             body.append(ir.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned()))
@@ -119,15 +147,8 @@ class _Kernel:
             body.append(ir.evaluate(T.ptx.barrier.cluster.wait.acquire.aligned()))
         for reduction in function.reductions:
             body += self._reduce(SharedReduction(reduction, plan, self.thread, self.rank))
-        body += self._store()
-        entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
-        params = [self.table[param] for param in function.func.params]
-        made = PrimFunc(params, entry, function.func.ret_type)
-        attrs = {**dict((function.func.attrs or {}).items()), "tirx.is_scheduled": True, MARK: True}
-        for key, value in attrs.items():
-            if key != "s_tir":
-                made = made.with_attr(key, value)
-        return made
+        yield from body
+        yield from self._store()
 
     def _places(self) -> Iterator[Stmt]:
         """Which row, and which of its vectors, a thread has."""
@@ -206,8 +227,8 @@ class _Kernel:
         moves: list[list[Stmt]] = [[] for _ in numbers]
         for part in parts:
             source = self.table[part.load.source]
-            view, inside = (_words(buffer, plan) for buffer in (source, part.registers))
-            yield from (_declared(view, source), _declared(inside, part.registers))
+            view, inside = (words_of(buffer, plan.vector) for buffer in (source, part.registers))
+            yield from (declared(view, source), declared(inside, part.registers))
             words = int(inside.shape[0]) // plan.per_thread
             for index, vector in enumerate(numbers):
                 place = {**self.table, self.function.columns.var: vector * plan.vector}
@@ -221,9 +242,13 @@ class _Kernel:
         for index, statements in enumerate(moves):
             yield from self._guarded(numbers, index, self._whole(numbers, index, statements))
 
+    def _allocated(self) -> Iterator[Stmt]:
+        """Registers of all that is loaded."""
+        for part in (*self.constants, *self.vectors):
+            yield tirx.AllocBuffer(part.registers)
+
     def _load_constants(self) -> Iterator[Stmt]:
         """What is the same for a whole row."""
-        yield from (tirx.AllocBuffer(part.registers) for part in self.constants)
         loaded = []
         for part in self.constants:
             indices = [ir.substitute(index, self.table) for index in part.load.indices]
@@ -261,6 +286,7 @@ class _Kernel:
 
         place = numbers[index] * self.plan.vector + lane
         changed = ir.map_nodes(value, {TensorLoad: load}, {})
+        changed = ir.substitute(changed, self.windows.results(self.point, lane))
         return simplify(ir.substitute(changed, {**self.table, self.function.columns.var: place}))
 
     def _reduce(self, shared: SharedReduction) -> Iterator[Stmt]:
@@ -288,9 +314,9 @@ class _Kernel:
         for output in outputs:
             registers = registers_for(f"{output.buffer.name}_out", str(output.buffer.dtype), plan)
             target = self.table[output.buffer]
-            view, inside = (_words(buffer, plan) for buffer in (target, registers))
+            view, inside = (words_of(buffer, plan.vector) for buffer in (target, registers))
             yield tirx.AllocBuffer(registers)
-            yield from (_declared(view, target), _declared(inside, registers))
+            yield from (declared(view, target), declared(inside, registers))
             parts.append((output, registers, view, inside))
 
         def store(numbers: Sequence[Var], index: int) -> list[Stmt]:
@@ -364,21 +390,3 @@ def _parameter(param: Var) -> Any:
         data_alignment=bits_of(str(param.dtype)) // 8 if view else ALIGN,
         elem_offset=param.elem_offset if view else None, offset_factor=1 if view else 0,
     )  # fmt: skip
-
-
-def _words(buffer: Buffer, plan: RowPlan) -> Buffer:
-    """A buffer as words of the size that a thread moves at a time."""
-    dtype = str(buffer.dtype)
-    bits = bits_of(dtype)
-    if bits < 8:
-        raise Decline(f"{buffer.name} has elements of {bits} bits, which share bytes.")
-    word = min(plan.vector * bits, VECTOR_BITS)
-    size = reduce(lambda x, y: x * y, buffer.shape, 1)
-    count = simplify(T.truncdiv(size, word // bits))
-    return tirx.decl_buffer(
-        (count,), _WORDS.get(word, dtype), f"{buffer.name}_words", scope=buffer.scope()
-    )
-
-
-def _declared(view: Buffer, buffer: Buffer) -> Stmt:
-    return tirx.DeclBuffer(view, data=buffer.data)

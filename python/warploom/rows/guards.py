@@ -37,13 +37,13 @@ class Guards:
 
     def __init__(self, function: RowFunction, width: int) -> None:
         self.column, self.width = function.columns.var, width
-        axes = (*function.rows, function.columns)
-        self.analyzer = analyzer_of([(axis.var, axis.extent) for axis in axes])
+        self.analyzer = analyzer_of(function.axes)
         stored = [
             (output.value, () if output.guard is None else (output.guard,))
             for output in (*function.outputs, *function.numbers)
         ]
         reduced = [(value, ()) for value in function.values[: -len(stored)]]
+        reduced += [(window.term, ()) for window in function.windows]
         self.paths = [path for value, outer in (*reduced, *stored) for path in _paths(value, outer)]
 
     def of(self, load: TensorLoad) -> Any:
@@ -69,6 +69,15 @@ class Guards:
             if not any(tvm_ffi.structural_equal(guard, known) for known in found):
                 found.append(guard)
         return reduce(tirx.Or, found)
+
+    def is_choice(self, node: Call, load: TensorLoad) -> bool:
+        """Whether a choice's condition is all that says when an element is read."""
+        if not (isinstance(node.op, Op) and node.op.name == _CHOICE):
+            return False
+        paths = [path for known, path in self.paths if tvm_ffi.structural_equal(known, load)]
+        return all(
+            len(path) == 1 and tvm_ffi.structural_equal(path[0], node.args[0]) for path in paths
+        )
 
     def _lies_inside(self, load: TensorLoad) -> bool:
         """Whether the element exists whatever the condition says."""

@@ -49,6 +49,9 @@ class RowPlan:
         CTAs that share a row.
     looped : bool
         Whether the threads read their row part by part, and again for each reduction.
+    points : int
+        Neighbouring rows of which a thread computes the same vector, where rows share what a window
+        over them reads.
     """
 
     vector: int
@@ -58,6 +61,7 @@ class RowPlan:
     rows: int = 1
     cluster: int = 1
     looped: bool = False
+    points: int = 1
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.threads and self.columns % self.vector:
@@ -69,6 +73,10 @@ class RowPlan:
             raise IllegalCombination(
                 f"threads = {self.threads}: a row is shared by whole warps of at most "
                 f"{SM90A.threads_per_block} threads, or by 1, 2, 4, 8 or 16 lanes."
+            )
+        if self.points > 1 and self.threads:
+            raise IllegalCombination(
+                f"points = {self.points}: threads that share a row compute no others."
             )
         if self.rows > 1 and self.threads > WARP:
             raise IllegalCombination(f"rows = {self.rows}: only warps have rows of their own.")
@@ -110,13 +118,15 @@ class RowPlan:
             words.append(f"{self.rows} rows a CTA")
         if self.looped:
             words.append("read once for each pass")
+        if self.points > 1:
+            words.append(f"{self.points} rows a thread")
         plural = "" if self.vector == 1 else "s"
         return ", ".join([*words, f"vectors of {self.vector} element{plural}"])
 
     @classmethod
-    def of_map(cls, columns: int | None, vector: int) -> RowPlan:
+    def of_map(cls, columns: int | None, vector: int, points: int = 1) -> RowPlan:
         """The plan for elements that do not depend on each other."""
-        return cls(vector, columns)
+        return cls(vector, columns, points=points)
 
     @classmethod
     def of(

@@ -35,11 +35,13 @@ from warploom.rows.reductions import (
     Reduction,
     as_float32,
     load_of,
+    of_products,
     operator_of,
     partner_of,
     place_in,
 )
 from warploom.rows.short_sums import written_out
+from warploom.rows.windows import Window, apart
 from warploom.tile import ir
 
 #: Elements of a buffer whose places have 32 bits.
@@ -81,6 +83,10 @@ class RowFunction:
         Results with one element for each row.
     flat : bool
         Whether the only row is all elements of an element-wise function.
+    windows : tuple of Window
+        Reductions over windows of rows, which results read; there are no others then.
+    point : Axis, optional
+        Of the neighbours that a thread computes together, where there are windows.
     """
 
     func: PrimFunc
@@ -91,6 +97,8 @@ class RowFunction:
     outputs: tuple[RowOutput, ...]
     numbers: tuple[RowOutput, ...] = ()
     flat: bool = False
+    windows: tuple[Window, ...] = ()
+    point: Axis | None = None
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -104,8 +112,21 @@ class RowFunction:
 
     @property
     def loads(self) -> list[TensorLoad]:
-        """The loads of the function, each element of a parameter once."""
+        """The loads of the function, each element of a parameter once; those of windows apart."""
         return loads_of(self.values)
+
+    @property
+    def window_loads(self) -> list[TensorLoad]:
+        """The loads of windows, in terms of their axes."""
+        return loads_of(tuple(window.term for window in self.windows))
+
+    @property
+    def axes(self) -> list[tuple[Var, Any]]:
+        """All variables of values, with their extents."""
+        windows = (axis for window in self.windows for axis in window.axes)
+        points = () if self.point is None else (self.point,)
+        every = (*self.rows, *points, self.columns, *windows)
+        return [(axis.var, axis.extent) for axis in every]
 
 
 def loads_of(values: tuple[Any, ...]) -> list[TensorLoad]:
@@ -134,16 +155,21 @@ def read_rows(func: PrimFunc) -> RowFunction:
     equations = [written_out(one) for one in read_equations(func, guarded=True)]
     _check_sizes(func)
     params = set(func.params)
+    equations, windows = apart(equations, params)
     results = [equation for equation in equations if equation.buffer in params]
     if not results:
         raise Decline("the function stores no result.")
-    reader = _Reader(results, {equation.buffer: equation for equation in equations}, stand_ins)
+    definitions = {equation.buffer: equation for equation in equations}
+    reader = _Reader(results, definitions, stand_ins, windows)
     made = [reader.output(result) for result in results]
+    if reader.windows and reader.reductions:
+        raise Decline("rows are reduced, and windows of rows as well; the two are kernels apart.")
     outputs = tuple(output for output, whole in made if whole)
     numbers = tuple(output for output, whole in made if not whole)
     return RowFunction(
         func, tuple(stand_ins.get(param, param) for param in func.params), reader.axes.rows,
         reader.axes.columns, tuple(reader.reductions), outputs, numbers,
+        windows=tuple(reader.windows),
     )  # fmt: skip
 
 
@@ -161,9 +187,10 @@ class _Reader:
 
     def __init__(
         self, results: list[Equation], definitions: dict[Buffer, Equation],
-        stand_ins: Mapping[Buffer, Buffer],
+        stand_ins: Mapping[Buffer, Buffer], of_windows: Mapping[Buffer, Equation],
     ) -> None:  # fmt: skip
-        self.stand_ins = stand_ins
+        self.stand_ins, self.of_windows = stand_ins, of_windows
+        self.windows: list[Window] = []
         self.sums = {
             buffer: definition for buffer, definition in definitions.items() if definition.reduction
         }
@@ -248,12 +275,17 @@ class _Reader:
         return ir.map_nodes(value, {TensorLoad: self._load}, {})
 
     def _load(self, load: TensorLoad) -> Any:
-        equation = self.sums.get(load.source)
+        window = self.of_windows.get(load.source)
+        equation = self.sums.get(load.source) if window is None else window
         if equation is None:
             return load
         for known, result in self.known:
             if tvm_ffi.structural_equal(known, load):
                 return self._rounded(equation, result)
+        if window is not None:
+            result = self._window(equation, load)
+            self.known.append((load, result))
+            return self._rounded(equation, result)
         name = equation.block.name_hint
         if any(self.axes.columns.var in ir.uses(index) for index in load.indices):
             raise Decline(f"block {name} sums along rows that are read from the columns.")
@@ -265,6 +297,29 @@ class _Reader:
             result = self._reduce(extremum, other, equation)
         self.known.append((load, result))
         return self._rounded(equation, result)
+
+    def _window(self, equation: Equation, load: TensorLoad) -> Var:
+        """Reduce a window; return the variable of the result."""
+        combine, term = operator_of(equation)
+        table: dict[Var, Any] = {
+            mine: wanted
+            for mine, wanted in zip(equation.indices, load.indices, strict=True)
+            if isinstance(mine, Var)
+        }
+        axes = []
+        for var, extent in equation.reduction:
+            axes.append(Axis(Var(var.name, "int32"), tirx.const(static(extent), "int32")))
+            table[var] = axes[-1].var
+            self.analyzer.bind(axes[-1].var, ir.whole_range(axes[-1].extent))
+        term, start = self._read(term, table), equation.init
+        dtype = str(equation.buffer.dtype)
+        if dtype in NARROW:
+            dtype, start, term = "float32", tirx.Cast("float32", start), of_products(term)
+        result = Var(f"window{len(self.windows)}", dtype)
+        self.windows.append(
+            Window(result, combine, simplify(start), simplify(term), tuple(axes))
+        )
+        return result
 
     @staticmethod
     def _rounded(equation: Equation, result: Var) -> Any:

@@ -144,6 +144,11 @@ def load_of(equation: Equation) -> TensorLoad:
 def as_float32(term: Any) -> Any:
     """A 16-bit term as a float32; products with matrices that are looked up as those of a GEMM."""
     looked_up = any(loads(index) for load in loads(term) for index in load.indices)
-    if looked_up and isinstance(term, tirx.Mul):
+    return of_products(term) if looked_up else tirx.Cast("float32", term)
+
+
+def of_products(term: Any) -> Any:
+    """A 16-bit term as a float32; a product is not rounded."""
+    if isinstance(term, tirx.Mul):
         return tirx.Mul(*(tirx.Cast("float32", side) for side in (term.a, term.b)))
     return tirx.Cast("float32", term)

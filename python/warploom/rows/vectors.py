@@ -7,7 +7,7 @@ Nor are those whose places other loads along the row say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ def widest(function: RowFunction) -> int:
     """
     column = function.columns
     whole = [
-        *(load for load in function.loads if moves(load, column.var)),
+        *(load for load in _all_loads(function) if moves(load, column.var)),
         *(output.buffer[output.indices] for output in function.outputs),
     ]
     smallest = min((bits_of(str(load.source.dtype)) for load in whole), default=32)
@@ -88,8 +88,13 @@ def vectors_of(function: RowFunction, plan: RowPlan) -> list[Vector]:
     """The loads of a function that are done in vectors."""
     return [
         Vector(load, registers_for(load.source.name, str(load.source.dtype), plan), guard)
-        for load, guard in _vector_loads(function, plan.vector)
+        for load, guard in _vector_loads(function, plan.vector, function.loads)
     ]
+
+
+def window_vectors(function: RowFunction, vector: int) -> list[tuple[TensorLoad, Any]]:
+    """The loads of windows that are done in vectors, each with its condition."""
+    return list(_vector_loads(function, vector, function.window_loads))
 
 
 def constants_of(function: RowFunction) -> list[Vector]:
@@ -127,14 +132,20 @@ def moves(load: TensorLoad, column: Var) -> bool:
     return any(column in ir.uses(index) for index in load.indices)
 
 
-def _vector_loads(function: RowFunction, width: int) -> Iterator[tuple[TensorLoad, Any]]:
-    """The loads that move along a vector of that width, and under which condition, but gathers.
+def _all_loads(function: RowFunction) -> list[TensorLoad]:
+    return [*function.loads, *function.window_loads]
+
+
+def _vector_loads(
+    function: RowFunction, width: int, among: Sequence[TensorLoad]
+) -> Iterator[tuple[TensorLoad, Any]]:
+    """Those of some loads that move along a vector of that width, but gathers; with conditions.
 
     Of a flat function those that are as long as its results: others repeat within a vector.
     """
     column = function.columns.var
     guards, lanes = Guards(function, width), _Lanes(function, width)
-    for load in function.loads:
+    for load in among:
         if not moves(load, column) or _gathers(load, column) or _is_view(load.source):
             continue
         if is_whole(load, column) if function.flat else lanes.moves(load):
@@ -147,7 +158,8 @@ def _fault(function: RowFunction, width: int) -> Decline | None:
     """Why a vector of that width does not lie together in all buffers; None if it does."""
     lanes = _Lanes(function, width)
     stored = [output.buffer[output.indices] for output in function.outputs]
-    for load in [*(load for load, _ in _vector_loads(function, width)), *stored]:
+    read = _vector_loads(function, width, _all_loads(function))
+    for load in [*(load for load, _ in read), *stored]:
         if not lanes.is_vector(load):
             return Decline(
                 f"{load.source.name} is read at {list(load.indices)}, where "
@@ -161,9 +173,7 @@ class _Lanes:
 
     def __init__(self, function: RowFunction, width: int) -> None:
         self.column, self.width = function.columns.var, width
-        self.analyzer = analyzer_of(
-            [(axis.var, axis.extent) for axis in (*function.rows, function.columns)]
-        )
+        self.analyzer = analyzer_of(function.axes)
         self.extent = static(function.columns.extent)
         # Vectors of one element are to be neighbours of each other, wherever they begin.
         self.run = width if width > 1 else _run(function, self.analyzer)
@@ -221,7 +231,7 @@ def _run(function: RowFunction, analyzer: Analyzer) -> int:
     extent = static(function.columns.extent)
     column = function.columns.var
     whole = [
-        *(load for load in function.loads if moves(load, column)),
+        *(load for load in _all_loads(function) if moves(load, column)),
         *(output.buffer[output.indices] for output in function.outputs),
     ]
     places = [
