@@ -89,8 +89,13 @@ void CallGraph::run(PackedArgs arguments, Any* result) {
     form->is_learned = true;
     if (!declined.empty()) form->lesson.declined = declined;
     declined = form->lesson.declined;
-    if (!declined.empty()) form->lesson.calls.clear();
+    if (!declined.empty()) {
+      form->lesson.calls.clear();
+      return;
+    }
     note_addresses(*form, arguments);
+    bool is_new = false;
+    graph_of(*form, probe(*form, arguments).key(), &is_new);
     return;
   }
   if (!form->lesson.declined.empty()) return run_plainly(arguments, result, form->lesson.declined);
@@ -103,9 +108,8 @@ void CallGraph::run(PackedArgs arguments, Any* result) {
   }
   bool is_new = false;
   Graph* graph = graph_of(*form, record.key(), &is_new);
-  // The first call loads kernels; and what comes but once is not worth a graph. What is no cache's
-  // has been seen when the form was learned.
-  if (is_new && !form->lesson.calls.empty()) return run_plainly(arguments, result, "");
+  // The first call loads kernels; and what comes but once is not worth a graph.
+  if (is_new) return run_plainly(arguments, result, "");
   if (graph->executable == nullptr && graph->declined.empty()) {
     capture(*form, record, arguments, graph);
   }
@@ -154,7 +158,7 @@ void CallGraph::note_addresses(Form& form, PackedArgs arguments) {
     const void* address = address_of(*tensor);
     if (form.addresses[i] != nullptr && form.addresses[i] != address) {
       form.copies[i] = tensor_like(*tensor);
-      form.graphs.clear();  // they read the tensor that came before
+      for (auto& [key, graph] : form.graphs) graph = Graph();  // they read the one that came before
     }
     form.addresses[i] = address;
   }

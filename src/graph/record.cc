@@ -1,5 +1,7 @@
 #include "graph/record.h"
 
+#include <tvm/ffi/container/tensor.h>
+
 #include <algorithm>
 
 namespace warploom::graph {
@@ -22,7 +24,7 @@ int64_t capacity_of(int64_t indices) {
 bool Record::is_index_array(const DLTensor& tensor) {
   return tensor.device.device_type == kCuda && tensor.dtype.code == kDLInt &&
          tensor.dtype.bits == 32 && tensor.dtype.lanes == 1 && tensor.ndim >= 1 &&
-         tensor.strides == nullptr;
+         tvm::ffi::IsContiguous(tensor);
 }
 
 bool Record::grows(const CacheKernel& kernel, int argument, const DLTensor& tensor) {
