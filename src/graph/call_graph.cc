@@ -18,6 +18,9 @@ using tvm::ffi::Tensor;
 
 // Graphs of a form at most; the one that was used longest ago goes.
 constexpr size_t kMostGraphs = 32;
+// Bytes behind the copies of index arrays: kernels of TVM read a tile of an array before they ask
+// how long it is, which the buffer of a cache, of 128 MiB, allows.
+constexpr uint64_t kBehind = 1 << 16;
 
 int current_device() {
   const CudaApi& api = CudaApi::get();
@@ -200,7 +203,7 @@ void CallGraph::capture(Form& form, const Record& record, PackedArgs arguments, 
     if (form.copies[i].has_value()) given[i] = *form.copies[i];
   }
   const PackedArgs packed(given.data(), arguments.size());
-  graph->copies = DeviceMemory(std::max<uint64_t>(record.bytes(), 1));
+  if (record.bytes() > 0) graph->copies = DeviceMemory(record.bytes() + kBehind);
   Capturing capturing(record, graph->copies.data(), pool_);
   try {
     Capture captured(current_device());
