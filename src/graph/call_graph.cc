@@ -1,6 +1,5 @@
 #include "graph/call_graph.h"
 
-#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -10,14 +9,13 @@
 namespace warploom::graph {
 namespace {
 
-using tvm::ffi::Array;
 using tvm::ffi::Error;
 using tvm::ffi::Object;
 using tvm::ffi::ObjectRef;
 using tvm::ffi::Tensor;
 
-// Graphs of a form at most; the one that was used longest ago goes.
-constexpr size_t kMostGraphs = 32;
+// At most, of a function and of a form; what was used longest ago goes.
+constexpr size_t kMostForms = 64, kMostGraphs = 32;
 // Bytes behind the copies of index arrays: kernels of TVM read a tile of an array before they ask
 // how long it is, which the buffer of a cache, of 128 MiB, allows.
 constexpr uint64_t kBehind = 1 << 16;
@@ -44,16 +42,27 @@ Tensor tensor_like(const DLTensor& one) {
 
 // Why calls with such arguments are no graphs, or nothing.
 std::string hindrance(PackedArgs arguments, int device) {
+  std::string why;
   for (int i = 0; i < arguments.size(); ++i) {
-    const DLTensor* tensor = tensor_of(raw(arguments)[i]);
-    if (tensor == nullptr) continue;
-    const std::string name = "argument " + std::to_string(i);
-    if (tensor->device.device_type != kCuda || tensor->device.device_id != device) {
-      return name + " is not on the current GPU; copy it there";
-    }
-    if (!tvm::ffi::IsContiguous(*tensor)) return name + " is not contiguous; pass a compact copy";
+    visit(raw(arguments)[i], [&](const TVMFFIAny& one) {
+      const DLTensor* tensor = tensor_of(one);
+      if (tensor == nullptr || !why.empty()) return;
+      const std::string name = "argument " + std::to_string(i);
+      if (tensor->device.device_type != kCuda || tensor->device.device_id != device) {
+        why = name + " is not on the current GPU; copy it there";
+      } else if (!tvm::ffi::IsContiguous(*tensor)) {
+        why = name + " is not contiguous; pass a compact copy";
+      }
+    });
   }
-  return "";
+  return why;
+}
+
+template <typename Map>
+auto oldest(const Map& map) {
+  return std::min_element(map.begin(), map.end(), [](const auto& a, const auto& b) {
+    return a.second.used < b.second.used;
+  });
 }
 
 void copy(void* to, const void* from, uint64_t bytes, void* stream) {
@@ -126,11 +135,16 @@ Form* CallGraph::form_of(PackedArgs arguments) {
     if (!append_argument(key, raw(arguments)[i], false)) return nullptr;
   }
   auto entry = forms_.find(key);
-  if (entry != forms_.end()) return &entry->second;
+  if (entry != forms_.end()) {
+    entry->second.used = ++clock_;
+    return &entry->second;
+  }
   for (auto it = forms_.begin(); it != forms_.end();) {
     it = it->second.is_gone() ? forms_.erase(it) : std::next(it);
   }
+  if (forms_.size() >= kMostForms) forms_.erase(oldest(forms_));
   Form& form = forms_[std::move(key)];
+  form.used = ++clock_;
   add_objects(form, arguments);
   return &form;
 }
@@ -139,18 +153,15 @@ void CallGraph::add_objects(Form& form, PackedArgs arguments) {
   form.addresses.resize(static_cast<size_t>(arguments.size()));
   form.copies.resize(static_cast<size_t>(arguments.size()));
   for (int i = 0; i < arguments.size(); ++i) {
-    const TVMFFIAny& one = raw(arguments)[i];
-    if (one.type_index < kTVMFFIStaticObjectBegin || one.type_index == kTVMFFITensor ||
-        one.type_index == kTVMFFIShape) {
-      continue;
-    }
-    if (one.type_index == kTVMFFIArray) {
-      form.arrays.emplace_back(arguments[i]);
-    } else {
-      auto object = arguments[i].cast<ObjectRef>();
+    visit(raw(arguments)[i], [&](const TVMFFIAny& one) {
+      if (one.type_index < kTVMFFIStaticObjectBegin || one.type_index == kTVMFFITensor ||
+          one.type_index == kTVMFFIShape) {
+        return;
+      }
+      auto object = AnyView::CopyFromTVMFFIAny(one).cast<ObjectRef>();
       form.objects.emplace_back(
           tvm::ffi::details::ObjectUnsafe::ObjectPtrFromObjectRef<Object>(object));
-    }
+    });
   }
 }
 
@@ -189,11 +200,7 @@ Graph* CallGraph::graph_of(Form& form, const Words& key, bool* is_new) {
   auto [entry, is_added] = form.graphs.try_emplace(key);
   *is_new = is_added;
   entry->second.used = ++clock_;
-  if (form.graphs.size() > kMostGraphs) {
-    form.graphs.erase(std::min_element(
-        form.graphs.begin(), form.graphs.end(),
-        [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
-  }
+  if (form.graphs.size() > kMostGraphs) form.graphs.erase(oldest(form.graphs));
   return &entry->second;
 }
 

@@ -40,10 +40,10 @@ struct Form {
   bool is_learned = false;
   Lesson lesson;
   std::vector<tvm::ffi::WeakObjectPtr<tvm::ffi::Object>> objects;
-  std::vector<Any> arrays;                              // which never change, as long as they live
   std::vector<const void*> addresses;                   // of tensors, when they came last
   std::vector<std::optional<tvm::ffi::Tensor>> copies;  // of tensors whose address has changed
   std::map<Words, Graph> graphs;
+  uint64_t used = 0;
 
   bool is_gone() const;
 };

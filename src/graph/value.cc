@@ -9,6 +9,7 @@ namespace warploom::graph {
 namespace {
 
 using tvm::ffi::Array;
+using tvm::ffi::ArrayObj;
 
 bool is_object(const TVMFFIAny& argument) {
   return argument.type_index >= kTVMFFIStaticObjectBegin;
@@ -62,6 +63,13 @@ bool append_argument(Words& words, const TVMFFIAny& argument, bool address) {
     for (size_t i = 0; i < shape->size; ++i) words.push_back(static_cast<uint64_t>(shape->data[i]));
     return true;
   }
+  if (type == kTVMFFIArray) {
+    const ArrayObj& array = *AnyView::CopyFromTVMFFIAny(argument).as<ArrayObj>();
+    words.push_back(array.size());
+    return std::all_of(array.begin(), array.end(), [&](const Any& one) {
+      return append_argument(words, AnyView(one).CopyToTVMFFIAny(), true);
+    });
+  }
   if (type == kTVMFFINone) return true;
   const bool is_plain = type == kTVMFFIInt || type == kTVMFFIBool || type == kTVMFFIFloat ||
                         type == kTVMFFIOpaquePtr || type == kTVMFFIDataType ||
@@ -69,6 +77,13 @@ bool append_argument(Words& words, const TVMFFIAny& argument, bool address) {
   if (!is_plain && !is_object(argument)) return false;
   words.push_back(argument.v_uint64);
   return true;
+}
+
+void visit(const TVMFFIAny& argument, const std::function<void(const TVMFFIAny&)>& visitor) {
+  if (argument.type_index != kTVMFFIArray) return visitor(argument);
+  for (const Any& one : *AnyView::CopyFromTVMFFIAny(argument).as<ArrayObj>()) {
+    visit(AnyView(one).CopyToTVMFFIAny(), visitor);
+  }
 }
 
 std::vector<const void*> identities(PackedArgs arguments) {

@@ -8,6 +8,7 @@
 #include <tvm/ffi/function.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -33,10 +34,13 @@ uint64_t bytes_of(const DLTensor& tensor);
 // Dtype, device, shape and strides.
 void append_form(Words& words, const DLTensor& tensor);
 
-// All of an argument that decides what host code does with it: objects other than tensors and shapes
-// by their identity; the address of a tensor is left out if so wanted. False if it is nothing that
-// can be compared.
+// All of an argument that decides what host code does with it: objects other than tensors, shapes
+// and arrays by their identity; the address of a tensor that is in no array is left out if so wanted.
+// False if it is nothing that can be compared.
 bool append_argument(Words& words, const TVMFFIAny& argument, bool address);
+
+// Visits the argument, or all that is in it if it is an array.
+void visit(const TVMFFIAny& argument, const std::function<void(const TVMFFIAny&)>& visitor);
 
 // The objects that arguments are, nullptr for others.
 std::vector<const void*> identities(PackedArgs arguments);

@@ -15,7 +15,6 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend import nn
-from tvm.relax.frontend.nn import op
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache
 
 from warploom.relax import cuda_graph

@@ -88,8 +88,8 @@ def cuda_graph(machine: Any, name: str) -> GraphFunction:
     Notes
     -----
     - Results are overwritten by the next call.
-    - Arrays among the arguments, such as the weights, are kept alive; caches are not.
-    - The first call with arguments of a new form sets the instrument of the machine, and removes it.
+    - Weights and caches among the arguments are not kept alive.
+    - The first call with arguments of a new form sets the instrument of the machine, then none.
     - A cache writes its index arrays in a stream of its own, without waiting for kernels that read
       them. A call by graph waits until they have been read, so that the host may run ahead.
 
