@@ -133,6 +133,7 @@ def _register_launches() -> None:
         Executable.__getitem__ = launch.remembering_lookup(Executable.__getitem__)
         changed.append((launch.REMEMBERING, launch.remembering))
     with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
+        graphs.keep_workspaces()
         for names, change in changed:
             for name in names:
                 stock = tvm_ffi.get_global_func(name, allow_missing=True)

@@ -1,7 +1,7 @@
 """Functions of TVM's runtime that are watched while a call of a model becomes a CUDA graph.
 
 ``src/graph/`` has the graphs. They need to see the kernels of paged KV caches, and to keep the
-memory of a call; so both of these functions of TVM are put behind functions that can be watched.
+memory of a call; so these functions of TVM are put behind functions that can be watched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ WATCHED = {
     "vm.builtin.paged_attention_kv_cache_create": "warploom.graph.watched_create",
     "vm.builtin.alloc_storage": "warploom.graph.watched_allocation",
 }
-_GRAPHS = "warploom.graph.graphs_of"
+_GRAPHS, _WORKSPACES = "warploom.graph.graphs_of", "warploom.graph.keep_workspaces"
 
 
 def watched(name: str, stock: Any) -> Any | None:
@@ -43,6 +43,25 @@ def watched(name: str, stock: Any) -> Any | None:
     native.library()
     make = tvm_ffi.get_global_func(WATCHED[name], allow_missing=True)
     return None if make is None else make(stock)
+
+
+def keep_workspaces() -> bool:
+    """Whether workspaces of captured kernels are kept from now on.
+
+    TVM's pool of workspaces frees a block when a larger one is wanted, which a graph may still use.
+
+    Raises
+    ------
+    ToolchainError
+        If the native library is missing.
+    """
+    import tvm_ffi
+
+    from warploom.runtime import native
+
+    native.library()
+    keep = tvm_ffi.get_global_func(_WORKSPACES, allow_missing=True)
+    return keep is not None and bool(keep())
 
 
 def graphs_of(function: Any, set_instrument: Any) -> tuple[Any, Any, Any]:
