@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from tests.emulator.options import options
 from tests.relax.graphed_attention import PAGE, GraphedAttention
@@ -24,6 +25,7 @@ from warploom.target import cuda_target
 
 pytestmark = pytest.mark.gpu
 _TARGET, _OUTSIDE = cuda_target("h200"), "tests.call_graphs.outside"
+_OPAQUE = 8  # OpPatternKind: fused with nothing
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +238,49 @@ def test_results_are_overwritten_and_memory_is_not_shared_with_others(
         np.testing.assert_allclose(other.numpy(), _of_static(*arrays[2:]), rtol=1e-5, atol=1e-6)
     main(*tensors[2:])
     np.testing.assert_allclose(found.numpy(), _of_static(*arrays[2:]), rtol=1e-5, atol=1e-6)
+
+
+def _with_workspace(size: int, of_tvm: bool) -> relax.VirtualMachine:
+    """``2 * (x + 1)[::-1]`` by a function whose two kernels share a workspace of host code."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def reversed_(x: T.Buffer((size,), "float32"), y: T.Buffer((size,), "float32")):
+        T.func_attr({"tirx.is_scheduled": True, "op_pattern": _OPAQUE})
+        w = T.alloc_buffer((size,), "float32")
+        for b in T.thread_binding(size // 64, thread="blockIdx.x"):
+            for t in T.thread_binding(64, thread="threadIdx.x"):
+                with T.sblock("first"):
+                    i = T.axis.spatial(size, b * 64 + t)
+                    w[i] = x[i] + T.float32(1)
+        for b in T.thread_binding(size // 64, thread="blockIdx.x"):
+            for t in T.thread_binding(64, thread="threadIdx.x"):
+                with T.sblock("second"):
+                    i = T.axis.spatial(size, b * 64 + t)
+                    y[i] = w[size - 1 - i]
+
+    builder, kind = relax.BlockBuilder(), relax.TensorType((size,), "float32")
+    variable, x = builder.add_func(reversed_, "reversed"), relax.Var("x", kind)
+    with builder.function("main", [x], attrs={"num_input": 0}):
+        with builder.dataflow():
+            y = builder.emit(relax.call_tir(variable, (x,), kind))
+            z = builder.emit_output(relax.op.add(y, y))
+        builder.emit_func_output(z)
+    with tvm.transform.PassContext(config={"relax.backend.use_cuda_graph": of_tvm}):
+        return _built(builder.get())
+
+
+@pytest.mark.parametrize("of_tvm", [False, True])
+def test_workspaces_of_graphs_are_kept(of_tvm: bool) -> None:
+    """TVM's pool gives a block back to the device when a larger one is wanted."""
+    small, large = _with_workspace(1024, of_tvm), _with_workspace(1 << 13, of_tvm)
+    main = small["main"] if of_tvm else cuda_graph(small, "main")
+    arrays = [np.arange(size, dtype="float32") for size in (1024, 1 << 13)]
+    x, more = (tvm.runtime.tensor(one, tvm.cuda(0)) for one in arrays)
+    for _ in range(3):
+        main(x)
+    for _ in range(2):
+        np.testing.assert_array_equal(large["main"](more).numpy(), 2 * (arrays[1] + 1)[::-1])
+    np.testing.assert_array_equal(main(x).numpy(), 2 * (arrays[0] + 1)[::-1])
 
 
 def _with_a_function_outside() -> relax.VirtualMachine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,9 +71,8 @@ class PagedCache:
 
     def begin(self, sequences: Sequence[int], tokens: int) -> None:
         """Begin a forward pass of so many new tokens of each sequence."""
-        shape = tvm.runtime.ShapeTuple
-        lengths = shape([tokens] * len(sequences))
-        self._calls["begin_forward"](self.state, shape(sequences), lengths)
+        lengths = _shape((tokens,) * len(sequences))
+        self._calls["begin_forward"](self.state, _shape(tuple(sequences)), lengths)
 
     def attend(self, layer: int, scale: float, qkv: Any, out: Any) -> None:
         """Append keys and values ``qkv[n, heads, d]`` of a layer, and attend all into ``out``."""
@@ -81,6 +81,12 @@ class PagedCache:
     def end(self) -> None:
         """End the forward pass."""
         self._calls["end_forward"](self.state)
+
+
+@functools.lru_cache(maxsize=64)
+def _shape(values: tuple[int, ...]) -> Any:
+    """Kept: a number costs microseconds, and the sequences of steps are mostly the same."""
+    return tvm.runtime.ShapeTuple(values)
 
 
 class Session:
