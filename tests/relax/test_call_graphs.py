@@ -25,6 +25,7 @@ from warploom.target import cuda_target
 
 pytestmark = pytest.mark.gpu
 _TARGET, _OUTSIDE = cuda_target("h200"), "tests.call_graphs.outside"
+_WAITS = "tests.call_graphs.waits"
 _OPAQUE = 8  # OpPatternKind: fused with nothing
 
 
@@ -304,6 +305,30 @@ def _with_graphs_inside() -> relax.VirtualMachine:
         return _built(_sums())
 
 
+def _that_waits() -> relax.VirtualMachine:
+    """Host code of a kernel's function waits for the stream, which a capture forbids."""
+    current = tvm.get_global_func("runtime.get_cuda_stream")
+    tvm_ffi.register_global_func(_WAITS, lambda: tvm.cuda(0).sync(current()), override=True)
+
+    @T.prim_func(private=True, s_tir=True)
+    def copied(x: T.Buffer((4, 32), "float32"), y: T.Buffer((4, 32), "float32")):
+        T.func_attr({"tirx.is_scheduled": True, "op_pattern": _OPAQUE})
+        T.evaluate(T.call_packed("tests.call_graphs.waits"))
+        for b in T.thread_binding(4, thread="blockIdx.x"):
+            for t in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("copy"):
+                    i, j = T.axis.remap("SS", [b, t])
+                    y[i, j] = x[i, j]
+
+    builder, kind = relax.BlockBuilder(), relax.TensorType((4, 32), "float32")
+    variable, x = builder.add_func(copied, "copied"), relax.Var("x", kind)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.call_tir(variable, (x,), kind))
+        builder.emit_func_output(y)
+    return _built(builder.get())
+
+
 def _compiled() -> relax.VirtualMachine:
     return _built(_sums(), exec_mode="compiled")
 
@@ -326,6 +351,7 @@ def _sums() -> tvm.IRModule:
     (_with_a_function_outside, f"calls {_OUTSIDE}.*call it outside"),
     (_with_graphs_inside, "build without relax.backend.use_cuda_graph"),
     (_compiled, 'exec_mode="bytecode"'),
+    (_that_waits, "cannot be captured: "),
 ])  # fmt: skip
 def test_what_is_no_graph_runs_as_it_is(
     make: Callable[[], Any], reason: str, rng: np.random.Generator
