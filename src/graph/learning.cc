@@ -53,8 +53,8 @@ std::string hindrance(std::string_view name) {
     return quoted + ", which needs the host at each call; call it outside of the function";
   }
   if (Function::GetGlobal(std::string(name)).has_value()) {
-    return quoted + ", a function outside of the model, whose work on the host a graph would leave "
-                    "out; call it outside of the function";
+    return quoted + ", which is outside of the model and may work on the host, which a graph would "
+                    "leave out; call it outside of the function";
   }
   return "";
 }
@@ -84,8 +84,8 @@ class Instrument {
   void add_call(const tvm::ffi::String& name, PackedArgs arguments) {
     if (arguments.size() == 0 || !is_watched_cache(raw(arguments)[0])) {
       lesson_->declined =
-          "its KV cache was not made by TVM's function for caches with kernels of TVM's IR, without "
-          "transfer of keys and values";
+          "its KV cache transfers keys and values, or has kernels that are not of TVM's IR, or was "
+          "not made by TVM's function for caches";
       return;
     }
     CacheCall call{Function::GetGlobalRequired(name), {}};

@@ -1,8 +1,8 @@
 // What a cache would pass to its kernels in a step: all that a graph of the step depends on.
 //
-// The index arrays of a cache (where the pages of each sequence are, how long it is) are views of one
-// buffer, whose offsets change with the number of pages. A graph reads copies of them at offsets of
-// its own, which change as seldom as the arrays' capacities do.
+// The index arrays of a cache (where the pages of each sequence are, how long it is) are views of
+// one buffer, whose offsets change with the number of pages. A graph reads copies of them at
+// offsets of its own, which change as seldom as the arrays' capacities do.
 
 #ifndef WARPLOOM_GRAPH_RECORD_H_
 #define WARPLOOM_GRAPH_RECORD_H_

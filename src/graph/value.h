@@ -35,8 +35,8 @@ uint64_t bytes_of(const DLTensor& tensor);
 void append_form(Words& words, const DLTensor& tensor);
 
 // All of an argument that decides what host code does with it: objects other than tensors, shapes
-// and arrays by their identity; the address of a tensor that is in no array is left out if so wanted.
-// False if it is nothing that can be compared.
+// and arrays by their identity; the address of a tensor that is in no array is left out if so
+// wanted. False if it is nothing that can be compared.
 bool append_argument(Words& words, const TVMFFIAny& argument, bool address);
 
 // Visits the argument, or all that is in it if it is an array.

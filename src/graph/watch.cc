@@ -31,8 +31,8 @@ struct Slot {
 constexpr Slot kSlots[] = {
     {13, -1}, {14, -1},  // append keys and values
     {15, -1},            // attention to new tokens
-    {16, 4}, {18, 4},    // attention to pages: q, offsets of q, pages, offsets of pages, their indices
-    {17, 3}, {19, 3},    // decode attention: q, pages, offsets of pages, their indices
+    {16, 4}, {18, 4},    // attention to pages: q, its offsets, pages, their offsets, their indices
+    {17, 3}, {19, 3},    // decode attention: q, pages, their offsets, their indices
     {20, -1}, {21, -1},  // trees of tokens
     {22, 4},             // latent attention to pages, with the arguments of 16
     {23, -1},            // merge results
@@ -134,10 +134,9 @@ Function watched_allocation(Function stock) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("warploom.graph.watched_create", watched_create,
-           "vm.builtin.paged_attention_kv_cache_create with kernels that can be watched, given that "
-           "function.")
+           "vm.builtin.paged_attention_kv_cache_create with kernels that can be watched, given it.")
       .def("warploom.graph.watched_allocation", watched_allocation,
-           "vm.builtin.alloc_storage that can be watched, given that function.");
+           "vm.builtin.alloc_storage that can be watched, given it.");
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Memory that kernels' host code asks TVM for while it is captured.
 //
-// TVM has a pool for it, which gives a block back to the device when a larger one is wanted. A graph
-// has the address of its block; so blocks of captures come from a pool that keeps all of them, for
-// graphs of this project and of TVM (relax.backend.use_cuda_graph). Without a capture TVM's pool is
-// asked.
+// TVM has a pool for it, which gives a block back to the device when a larger one is wanted. A
+// graph has the address of its block; so blocks of captures come from a pool that keeps all of
+// them, for graphs of this project and of TVM (relax.backend.use_cuda_graph). Without a capture
+// TVM's pool is asked.
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -25,8 +25,8 @@ using Free = int(int device_type, int device, void* block);
 
 constexpr const char* kAllocate = "__TVMBackendAllocWorkspace";
 constexpr const char* kFree = "__TVMBackendFreeWorkspace";
-constexpr int kActive = 1;    // cudaStreamCaptureStatusActive
-constexpr int kRelaxed = 2;   // cudaStreamCaptureModeRelaxed
+constexpr int kActive = 1;   // cudaStreamCaptureStatusActive
+constexpr int kRelaxed = 2;  // cudaStreamCaptureModeRelaxed
 
 Allocate* stock_allocate = nullptr;
 Free* stock_free = nullptr;
@@ -38,8 +38,8 @@ struct Block {
   bool is_used;
 };
 
-// Of the captures of a thread, whose graphs run one after the other. Never destroyed: its graphs may
-// outlive the thread.
+// Of the captures of a thread, whose graphs run one after the other. Never destroyed: its graphs
+// may outlive the thread.
 std::vector<Block>& blocks() {
   static thread_local auto* blocks = new std::vector<Block>;
   return *blocks;
