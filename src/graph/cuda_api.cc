@@ -28,7 +28,6 @@ CudaApi loaded() {
   find(api.copy, "cudaMemcpyAsync");
   find(api.create_stream, "cudaStreamCreateWithFlags");
   find(api.destroy_stream, "cudaStreamDestroy");
-  find(api.synchronize_stream, "cudaStreamSynchronize");
   find(api.create_event, "cudaEventCreate");
   find(api.destroy_event, "cudaEventDestroy");
   find(api.record_event, "cudaEventRecord");

@@ -22,7 +22,6 @@ struct CudaApi {
   int (*copy)(void*, const void*, std::size_t, int kind, void* stream);
   int (*create_stream)(void**, unsigned flags);
   int (*destroy_stream)(void*);
-  int (*synchronize_stream)(void*);
   int (*create_event)(void**);
   int (*destroy_event)(void*);
   int (*record_event)(void*, void* stream);
