@@ -20,7 +20,7 @@ from warploom._version import check_requirements
 from warploom.compiler import codegen, registered
 from warploom.errors import ToolchainError
 from warploom.messages import display
-from warploom.runtime import driver, launch, native, toolchain
+from warploom.runtime import driver, graphs, launch, native, toolchain
 
 
 def autoload() -> None:
@@ -124,19 +124,22 @@ def _register_runtime(loaded: driver.Driver) -> None:
 
 
 def _register_launches() -> None:
-    """Calls of kernels that remember looked up functions and encoded tensor maps."""
+    """Calls of kernels that remember, and functions that graphs of calls watch."""
     import tvm_ffi
     from tvm.runtime import Executable
 
-    if not launch.is_wanted():
-        return
-    Executable.__getitem__ = launch.remembering_lookup(Executable.__getitem__)
+    changed = [(graphs.WATCHED, graphs.watched)]
+    if launch.is_wanted():
+        Executable.__getitem__ = launch.remembering_lookup(Executable.__getitem__)
+        changed.append((launch.REMEMBERING, launch.remembering))
     with contextlib.suppress(ToolchainError):  # `warploom doctor` says what is missing
-        for name in launch.REMEMBERING:
-            stock = tvm_ffi.get_global_func(name, allow_missing=True)
-            function = launch.remembering(name, stock) if stock is not None else None
-            if function is not None:
-                tvm_ffi.register_global_func(name, function, override=True)
+        graphs.keep_workspaces()
+        for names, change in changed:
+            for name in names:
+                stock = tvm_ffi.get_global_func(name, allow_missing=True)
+                function = change(name, stock) if stock is not None else None
+                if function is not None:
+                    tvm_ffi.register_global_func(name, function, override=True)
 
 
 def _register_builds() -> None:

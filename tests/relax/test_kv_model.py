@@ -12,6 +12,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache
 
+from warploom.relax import cuda_graph
 from warploom.relax.inspect import inspect
 from warploom.target import cuda_target
 
@@ -115,7 +116,10 @@ def _expected(weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
 @pytest.mark.in_turn(4)
 @pytest.mark.gpu
 def test_a_decoder_from_prompt_to_tokens(rng: np.random.Generator) -> None:
-    """Two prompts, then tokens of both; each is compared with all tokens at once in float64."""
+    """Two prompts, then tokens of both; each is compared with all tokens at once in float64.
+
+    All decode steps but the first are CUDA graphs.
+    """
     module, parameters = _exported()
     names = {one.name for one in inspect(module) if one.multiplies}
     assert names >= {"batch_prefill_ragged_kv", "batch_decode_paged_kv"}
@@ -125,13 +129,14 @@ def test_a_decoder_from_prompt_to_tokens(rng: np.random.Generator) -> None:
         for name, shape in parameters
     }  # fmt: skip
     machine = relax.VirtualMachine(relax.build(module, _TARGET), tvm.cuda(0))
+    functions = {"prefill": machine["prefill"], "decode": cuda_graph(machine, "decode")}
     packed = [tvm.runtime.tensor(weights[name], tvm.cuda(0)) for name, _ in parameters]
     shape, call = tvm.runtime.ShapeTuple, tvm.get_global_func
     cache = machine["create_kv"](*(shape([size]) for size in (4, 256, 64, 16, 0)))
 
     def forward(name: str, x: np.ndarray, lengths: dict[int, int]) -> np.ndarray:
         call("vm.builtin.kv_state_begin_forward")(cache, shape(lengths), shape(lengths.values()))
-        found = machine[name](tvm.runtime.tensor(x, tvm.cuda(0)), cache, packed)
+        found = functions[name](tvm.runtime.tensor(x, tvm.cuda(0)), cache, packed)
         call("vm.builtin.kv_state_end_forward")(cache)
         return found.numpy().astype(np.float64)
 
@@ -148,6 +153,7 @@ def test_a_decoder_from_prompt_to_tokens(rng: np.random.Generator) -> None:
         for sequence in range(_BATCH):
             known[sequence] = np.concatenate([known[sequence], x[sequence]])
             _close(found[sequence, 0], _expected(weights, known[sequence])[-1])
+    assert functions["decode"].counts.replays == 2
 
 
 def _close(found: np.ndarray, expected: np.ndarray) -> None:

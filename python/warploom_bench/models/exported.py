@@ -13,6 +13,7 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
+from warploom.relax import cuda_graph
 from warploom.target import cuda_target
 from warploom_bench.decoder_blocks import switched
 from warploom_bench.models import encoders, images
@@ -110,14 +111,22 @@ def relax_module(module: nn.Module, inputs: Sequence[torch.Tensor]) -> tvm.IRMod
     return relax.transform.ToMixedPrecision("float16")(made)
 
 
-def built(module: tvm.IRModule, gpu: str, stock: bool) -> Any:
-    """A virtual machine with the model, compiled by this package or by TVM alone."""
+def built(module: tvm.IRModule, gpu: str, stock: bool) -> Callable[..., Any]:
+    """What runs the model, compiled by this package, as one CUDA graph, or by TVM alone."""
     target = cuda_target(gpu)
     if stock:
         # TVM's schedules for tensor cores know this name of the architecture only.
         target = tvm.target.Target({**dict(target.export()), "arch": "sm_90"})
     with switched("0" if stock else None):
-        return relax.VirtualMachine(relax.build(module, target), tvm.cuda(0))
+        machine = relax.VirtualMachine(relax.build(module, target), tvm.cuda(0))
+    return machine["main"] if stock else cuda_graph(machine, "main")
+
+
+def captured(run: Any, inputs: Sequence[Any]) -> Any:
+    """The result of a model behind the calls that it needs to become a graph."""
+    for _ in range(2):
+        run(*inputs)
+    return first(run(*inputs))
 
 
 def first(result: Any) -> Any:

@@ -13,7 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from warploom_bench.check import deviation
 from warploom_bench.models import rivals
 from warploom_bench.models.clocks import alternate, profiled
-from warploom_bench.models.exported import EXPORTED, built, first, made_with, relax_module
+from warploom_bench.models.exported import (
+    EXPORTED,
+    built,
+    captured,
+    first,
+    made_with,
+    relax_module,
+)
 from warploom_bench.models.results import Result
 from warploom_bench.models.roofline import Work
 from warploom_bench.models.rows import Row
@@ -55,9 +62,10 @@ class ExportedBench:
         result.work = asdict(Work(moved, counter.get_total_flops()))
         reference = reference.double()
         result.allowed = ALLOWED
-        machine = built(relax, self.gpu, False)
-        run, own = machine["main"], [viewed(torch, x) for x in halves]
-        result.ours.error = self._error(first(run(*own)), reference)
+        run, own = built(relax, self.gpu, False), [viewed(torch, x) for x in halves]
+        result.ours.error = self._error(captured(run, own), reference)
+        if run.counts.declined:
+            result.notes.append(f"ours is no CUDA graph: {run.counts.declined}")
         rival, found = self._rival(module, halves, result)
         rival()
         result.rival.error = deviation(found.double(), reference).relative
@@ -66,7 +74,7 @@ class ExportedBench:
         alternate(runners, torch.cuda.synchronize, _ROUNDS, _STEPS)
         yield
         if self.stock:
-            alone = built(relax, self.gpu, True)["main"]
+            alone = built(relax, self.gpu, True)
             result.stock.error = self._error(first(alone(*own)), reference)
             if not result.stock.error <= _ALLOWED_OF_STOCK:
                 result.notes.append(f"TVM alone is off by {result.stock.error:.1e}")

@@ -30,7 +30,7 @@ ALLOWED = {"float16": 2e-2, "int4": 2e-2, "fp8": 0.15}
 _ALLOWED_OF_EXPERTS, _ALLOWED_OF_STOCK = 0.1, 0.2
 _ROUNDS, _STEPS, _PROFILED = 5, 6, 3
 #: Decode steps of a row at most: each round begins with a step to warm up; checks need some, too.
-_MOST_STEPS = _ROUNDS * (_STEPS + 1) + 2 * _PROFILED + 16
+_MOST_STEPS = _ROUNDS * (_STEPS + 1) + 2 * _PROFILED + 24
 #: Share of the memory that a row may need by the count of bytes: allocators keep more than that.
 _USABLE = 0.9
 Step = Callable[[], Any]
@@ -83,6 +83,8 @@ class LanguageBench:
         reference = self._reference(ids[checked])
         result.ours.error = self._error(found[checked], reference)
         alternate({"ours": (ours, result.ours)}, torch.cuda.synchronize, 1, _STEPS)
+        if session.declined:
+            result.notes.append(f"decode steps are no CUDA graphs: {session.declined}")
         yield  # whatever happens to the rival
         result.ours.wall.clear()
         result.ours.host.clear()
@@ -131,7 +133,7 @@ class LanguageBench:
         self.torch.cuda.empty_cache()  # what PyTorch keeps is not there for TVM
         module = self.kernels.module(language_kernel(self.sizes, self.gpu, stock))
         tensors = viewed_parameters(self.torch, self._weights, self._shapes)
-        return Session(module, tensors, tvm.cuda(0), self._weights)
+        return Session(module, tensors, tvm.cuda(0), self._weights, graphs=not stock)
 
     def _prepared(self, session: Session, row: Row, ids: Any) -> Step:
         """What a step of ours calls, behind the prompts where it is a decode step."""
@@ -151,6 +153,7 @@ class LanguageBench:
             session.prefill(s, viewed(self.torch, prompts[s : s + 1]))
         self.torch.cuda.synchronize()
         sequences, own = tuple(range(row.batch)), viewed(self.torch, last)
+        session.warm_up(sequences, own)
         return lambda: session.decode(sequences, own)
 
     def _model(self, dtype: Any) -> TorchLanguage:

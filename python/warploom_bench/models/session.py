@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +10,13 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from warploom.relax import cuda_graph
 from warploom_bench.models.language import PAGE
 
-_STATE = ("add_sequence", "remove_sequence", "begin_forward", "end_forward")
+_STATE = ("add_sequence", "remove_sequence", "popn", "begin_forward", "end_forward")
+
+#: Steps that run as they are before there is a graph, at most.
+_UNTIL_GRAPH = 2
 
 
 class PagedCache:
@@ -60,11 +65,14 @@ class PagedCache:
         """End a sequence; its pages are free."""
         self._calls["remove_sequence"](self.state, sequence)
 
+    def pop(self, sequence: int, tokens: int) -> None:
+        """Forget the last tokens of a sequence."""
+        self._calls["popn"](self.state, sequence, tokens)
+
     def begin(self, sequences: Sequence[int], tokens: int) -> None:
         """Begin a forward pass of so many new tokens of each sequence."""
-        shape = tvm.runtime.ShapeTuple
-        lengths = shape([tokens] * len(sequences))
-        self._calls["begin_forward"](self.state, shape(sequences), lengths)
+        lengths = _shape((tokens,) * len(sequences))
+        self._calls["begin_forward"](self.state, _shape(tuple(sequences)), lengths)
 
     def attend(self, layer: int, scale: float, qkv: Any, out: Any) -> None:
         """Append keys and values ``qkv[n, heads, d]`` of a layer, and attend all into ``out``."""
@@ -73,6 +81,12 @@ class PagedCache:
     def end(self) -> None:
         """End the forward pass."""
         self._calls["end_forward"](self.state)
+
+
+@functools.lru_cache(maxsize=64)
+def _shape(values: tuple[int, ...]) -> Any:
+    """Kept: a number costs microseconds, and the sequences of steps are mostly the same."""
+    return tvm.runtime.ShapeTuple(values)
 
 
 class Session:
@@ -87,16 +101,21 @@ class Session:
     device : tvm.runtime.Device
     held : object, optional
         What the memory of the parameters belongs to, if not to them.
+    graphs : bool
+        Whether a decode step is a CUDA graph.
     """
 
     def __init__(
-        self, executable: Any, parameters: Mapping[str, Any], device: Any, held: Any = None
-    ) -> None:
+        self, executable: Any, parameters: Mapping[str, Any], device: Any, held: Any = None,
+        graphs: bool = True,
+    ) -> None:  # fmt: skip
         self._executable, self._held = executable, held
         self._machine = relax.VirtualMachine(executable, device)
         # An array of TVM's, so that a call does not convert hundreds of tensors.
         self._parameters = tvm_ffi.convert(list(parameters.values()))
-        self._prefill, self._decode = (self._machine[name] for name in ("prefill", "decode"))
+        self._prefill, decode = (self._machine[name] for name in ("prefill", "decode"))
+        self._graphs = cuda_graph(self._machine, "decode") if graphs else None
+        self._decode = self._graphs or decode
         self.cache = PagedCache(self._machine, device)
 
     def prefill(self, sequence: int, ids: Any) -> Any:
@@ -105,8 +124,23 @@ class Session:
         return self._forward(self._prefill, (sequence,), ids.shape[1], ids)
 
     def decode(self, sequences: Sequence[int], ids: Any) -> Any:
-        """Logits ``[b, 1, vocabulary]`` behind a token ``[b, 1]`` of each sequence."""
+        """Logits ``[b, 1, vocabulary]`` behind a token ``[b, 1]`` of each sequence.
+
+        The next step overwrites them.
+        """
         return self._forward(self._decode, sequences, 1, ids)
+
+    def warm_up(self, sequences: Sequence[int], ids: Any) -> None:
+        """Decode steps until there is a graph for them, of which the cache forgets the tokens."""
+        for _ in range(_UNTIL_GRAPH if self._graphs else 0):
+            self.decode(sequences, ids)
+            for each in sequences:
+                self.cache.pop(each, 1)
+
+    @property
+    def declined(self) -> str:
+        """Why the last decode step was no graph; empty if it was, or was not meant to be."""
+        return self._graphs.counts.declined if self._graphs else ""
 
     def _forward(self, function: Any, sequences: Sequence[int], tokens: int, ids: Any) -> Any:
         self.cache.begin(sequences, tokens)

@@ -21,6 +21,7 @@ from warploom_bench.models.results import Result
 from warploom_bench.models.session import Session
 from warploom_bench.models.sizes import LANGUAGE
 
+#: All decode steps but the first are CUDA graphs.
 _PROMPTS, _DECODES = (19, 8), 2
 
 
@@ -66,15 +67,15 @@ def exported_results(name: str, gpu: str, seed: int = 0) -> Iterator[Result]:
     """A small model that PyTorch exports, compared with PyTorch in float64."""
     import torch
 
-    from warploom_bench.models.exported import EXPORTED, built, first, made_with, relax_module
+    from warploom_bench.models.exported import EXPORTED, built, captured, made_with, relax_module
     from warploom_bench.models.measure_exported import ALLOWED as ALLOWED_OF_EXPORTED
 
     known = EXPORTED[name]
     module, inputs = made_with(known.small, seed), known.random(2, small=True)
-    run = built(relax_module(module, inputs), gpu, False)["main"]
+    run = built(relax_module(module, inputs), gpu, False)
     halves = [x.half() if x.is_floating_point() else x for x in inputs]
     arrays = [tvm.runtime.tensor(x.numpy(), tvm.cuda(0)) for x in halves]
-    found = first(run(*arrays)).numpy().astype(np.float64)
+    found = captured(run, arrays).numpy().astype(np.float64)
     with torch.no_grad():
         wide = (x.double() if x.is_floating_point() else x for x in halves)
         wanted = module.double()(*wide).numpy()

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <new>
+#include <utility>
 
 #include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
@@ -205,6 +206,19 @@ WARPLOOM_CUDA_API int cudaStreamWaitEvent(Stream*, Event*, unsigned) { return ab
 
 WARPLOOM_CUDA_API int cudaStreamBeginCapture(Stream* stream, int) {
   return warploom_emulator_begin_capture(stream);
+}
+
+// cudaStreamCaptureStatusNone or -Active.
+WARPLOOM_CUDA_API int cudaStreamIsCapturing(Stream* stream, int* status) {
+  *status = warploom_emulator_is_captured(stream) ? 1 : 0;
+  return abi::kSuccess;
+}
+
+// No call is forbidden while a stream is captured; the mode is only kept.
+WARPLOOM_CUDA_API int cudaThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int current = 0;  // cudaStreamCaptureModeGlobal
+  std::swap(current, *mode);
+  return abi::kSuccess;
 }
 
 WARPLOOM_CUDA_API int cudaStreamEndCapture(Stream* stream, Graph** graph) {
