@@ -51,6 +51,7 @@ def _program(rows: int, slots: int, columns: int, width: int, dtype: str, alone:
     [(8, "float16"), (72, "bfloat16"), (128, "float16"), (256, "bfloat16"), (512, "float16")],
 )
 @pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.some(4)
 def test_any_number_of_parts(rng, width, dtype, alone):
     """As many as are loaded together, one less and one more; what no row has is NaN."""
     groups = THREADS // (width // 4)
