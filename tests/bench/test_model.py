@@ -8,12 +8,15 @@ import json
 import math
 import sys
 import weakref
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import warploom_bench.__main__ as bench
 from tests.bench.on_host import HostKernels
@@ -23,6 +26,7 @@ from warploom.target import cuda_target
 from warploom.target.gpus import GPUS
 from warploom_bench.check import deviation
 from warploom_bench.models import clocks, command, results, rivals, roofline, rows
+from warploom_bench.models.clocks import Span, own_times
 from warploom_bench.models.hardware import float16_peak
 from warploom_bench.models.language import language_module
 from warploom_bench.models.measure_language import ALLOWED
@@ -147,6 +151,51 @@ def test_samples_alternate_and_tell_the_host_from_the_device():
     assert runners["a"].wall == [4e3] * 6 and runners["a"].host == [1e3] * 6
     assert runners["b"].wall == [5e3] * 6 and runners["b"].median == 5e3
     assert "".join(one for one in calls if one != "wait") == "aaaabbbbbbbbaaaa"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.integers(1, 30))))
+def test_own_times_add_up_to_the_time_in_which_kernels_run(drawn):
+    spans = [Span(name, start, start + length) for name, start, length in drawn]
+    own = own_times(spans)
+    assert own.keys() == {span.name for span in spans}
+    assert sum(own.values()) == len({t for span in spans for t in range(span.start, span.end)})
+    for name, time in own.items():
+        assert 0 <= time <= sum(span.end - span.start for span in spans if span.name == name)
+
+
+def test_a_profile_does_not_count_the_wait_of_a_kernel_that_starts_early(monkeypatch):
+    """Two steps, each a GEMM and a norm that is launched 1 us behind it."""
+
+    class Profile:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def events(self):
+            for start in (0, 100):
+                yield event("gemm", start, start + 40)
+                yield event("norm", start + 1, start + 43)
+            yield event("on the host", 0, 200, "CPU")
+
+    def event(name, start, end, device="CUDA"):
+        return SimpleNamespace(
+            name=name, device_type=device, time_range=SimpleNamespace(start=start, end=end)
+        )
+
+    kinds = SimpleNamespace(CUDA="CUDA")
+    made = SimpleNamespace(ProfilerActivity=kinds, profile=lambda activities: Profile())
+    monkeypatch.setitem(sys.modules, "torch.profiler", made)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(profiler=made))
+    steps, waits = [], []
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(synchronize=lambda: waits.append(1)),
+        autograd=SimpleNamespace(DeviceType=kinds),
+    )
+    found = clocks.profiled(torch, lambda: steps.append(1), 2)
+    assert found == {"gemm": (0.04, 1.0), "norm": (0.003, 1.0)}
+    assert len(steps) == 3 and len(waits) == 2  # the first step warms up
 
 
 def measured(**changes) -> Result:

@@ -117,6 +117,9 @@ CASES = {
     "none shares": (Cache(heads=3, kv_heads=3, head_dim=96), {"chunk": 2}),
     "256 elements": (Cache((90, 5, 65), 16, 1, 256), {"chunk": 1}),
     "72 elements": (Cache((90, 5), 4, 2, 72), {}),
+    # A group of threads adds the parts of a head; with 72 elements, some threads have no group.
+    "many heads": (Cache((130, 5, 0, 64, 200), 64, 1), {"chunk": 1}),
+    "many heads of 72 elements": (Cache((65, 1, 0, 130), 72, 1, 72), {"chunk": 1}),
     **{
         f"pages of {size}": (Cache((300, 1, 0, size, size + 1), page_size=size), {"chunk": 1})
         for size in (8, 32, 64, 128, 256)
@@ -245,7 +248,7 @@ def test_a_long_sequence_fills_the_gpu_and_short_ones_are_not_cut(batch, context
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=40), st.integers(1, 50))
 def test_slots_hold_every_chunk_once(counts, chunk):
-    """``indptr // chunk + b`` is where bisection begins: ascending, with room for all chunks."""
+    """``indptr // chunk + b`` is where a search begins: ascending, with room for all chunks."""
     begins = np.concatenate([[0], np.cumsum(counts)])
     firsts = [int(begin) // chunk + b for b, begin in enumerate(begins)]
     for b, count in enumerate(counts):

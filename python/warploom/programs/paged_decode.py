@@ -5,7 +5,7 @@ writes the result where the sequence has one chunk, and otherwise a part of it t
 second kernel (:mod:`warploom.programs.merge_parts`) then adds the parts. Chunk c of sequence b has
 the slot ``indptr[b] // chunk + b + c``, in pages: slots ascend, no two chunks have the same, and
 there are ``pages // chunk + batch`` of them, however long the sequences are. So the host needs no
-lengths, and a CTA finds its sequence by bisection.
+lengths, and a CTA searches for its sequence.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.programs.kv_pages import SequencePages, check_pages, named_scalar
-from warploom.programs.merge_parts import MOST_CTAS, THREADS, PartsOfSequences
+from warploom.programs.merge_parts import THREADS, PartsOfSequences, ctas_of_sequences
 from warploom.programs.paged_keys import PagedBlocks
 from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
-from warploom.programs.sequences import bits_below
+from warploom.programs.sequences import SequenceSearch, search_rounds
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -137,8 +137,13 @@ def paged_decode(
         pages.load_keys(k_tile, step, where, width)
         pages.load_values(v_tile, where, width)
 
+    def is_stored(row: Any, column: Any, rows_left: Any) -> Any:
+        """Whether an element is none of the padding."""
+        inside = row < rows_left
+        return inside if head_dim == width else T.And(inside, column < head_dim)
+
     @T.inline
-    def attend(Queries, Keys, Cache, index, to, pages_of_a_chunk, slots, batch, bits, sm_scale):
+    def attend(Queries, Keys, Cache, index, to, pages_of_a_chunk, slots, batch, rounds, sm_scale):
         with wl.kernel():
             wl.hints(ctas_per_sm=config.ctas_per_sm, raster="rows")
             slot, beside = T.cta_id([slots, kv_heads * blocks])
@@ -149,18 +154,18 @@ def paged_decode(
             S = T.alloc_buffer((rows, keys), "float32", scope="accumulator")
             P = T.alloc_buffer((rows, keys), dtype, scope="fragment")
             acc = T.alloc_buffer((rows, width), "float32", scope="accumulator")
+            # Two elements of 16 bits are stored as a word.
+            out_tile = T.alloc_buffer((rows, width), dtype, scope="fragment")
             largest = T.alloc_buffer((rows,), "float32", scope="fragment")
             shrink = T.alloc_buffer((rows,), "float32", scope="fragment")
             total = T.alloc_buffer((rows,), "float32", scope="fragment")
             head: T.let = beside // blocks
             first_row: T.let = head * group + beside % blocks * rows
             rows_left: T.let = (head + 1) * group - first_row
-            b: T.int32 = 0
-            for bit in T.serial(bits):
-                ahead: T.let = b + T.shift_left(1, bits - 1 - bit)
-                before: T.let = T.truncdiv(index[0][T.min(ahead, batch)], pages_of_a_chunk) + ahead
-                if T.And(ahead < batch, before <= slot):
-                    b = ahead
+            search = SequenceSearch()
+            bound: T.let = (T.cast(slot, "int64") + 1) * pages_of_a_chunk
+            search.find(index[0], batch, rounds, bound, pages_of_a_chunk)
+            b: T.let = search.b
             seq = SequencePages(index[0], index[1], index[2], b, page_size, sliding_window)
             first: T.int32 = (
                 slot - b - T.truncdiv(seq.begin, pages_of_a_chunk)
@@ -218,15 +223,16 @@ def paged_decode(
                     acc[i, j] = acc[i, j] / total[i]
                 if seq.count > pages_of_a_chunk:
                     for i, j in T.grid(rows, width):
-                        if T.And(i < rows_left, j < head_dim):
+                        if is_stored(i, j, rows_left):
                             to[0][slot, first_row + i, j] = acc[i, j]
                     for i in T.serial(rows):
                         if i < rows_left:
                             to[1][slot, first_row + i] = largest[i]
                 else:
+                    Tx.cta.cast(out_tile, acc)
                     for i, j in T.grid(rows, width):
-                        if T.And(i < rows_left, j < head_dim):
-                            to[2][b, first_row + i, j] = T.cast(acc[i, j], dtype)
+                        if is_stored(i, j, rows_left):
+                            to[2][b, first_row + i, j] = out_tile[i, j]
                     for i in T.serial(rows):
                         if i < rows_left:
                             to[3][b, first_row + i] = largest[i]
@@ -276,7 +282,7 @@ def paged_decode(
         steps_of_a_chunk: T.let[T.int32] = steps_of(batch, used_pages)
         pages_of_a_chunk: T.let[T.int32] = steps_of_a_chunk * pages_a_step // steps_a_page
         slots: T.let[T.int32] = used_pages // pages_of_a_chunk + batch
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         parts = T.alloc_buffer((T.max(slots, 1), heads, head_dim), "float32", scope="global")
         part_lse = T.alloc_buffer((T.max(slots, 1), heads), "float32", scope="global")
         index = (Indptr, Values, Info)
@@ -296,29 +302,48 @@ def paged_decode(
             with wl.kernel():
                 rotation.turn_pages(
                     Pages, unit, K_r, turned * used_pages, Indptr, Values, Info, KRope, batch,
-                    bits, sliding_window,
+                    rounds, sliding_window,
                 )  # fmt: skip
-            attend(Q_r, K_r, Cache, index, results, pages_of_a_chunk, turned * slots, batch, bits,
+            attend(Q_r, K_r, Cache, index, results, pages_of_a_chunk, turned * slots, batch, rounds,
                    sm_scale)  # fmt: skip
         if rotary == EITHER:
             attend(Queries, None, Cache, index, results, pages_of_a_chunk, (1 - turned) * slots,
-                   batch, bits, sm_scale)  # fmt: skip
+                   batch, rounds, sm_scale)  # fmt: skip
         if rotary == BEFORE:
-            attend(Queries, None, Cache, index, results, pages_of_a_chunk, slots, batch, bits,
+            attend(Queries, None, Cache, index, results, pages_of_a_chunk, slots, batch, rounds,
                    sm_scale)  # fmt: skip
+        ctas: T.let[T.int32] = ctas_of_sequences(
+            batch * heads, head_dim, used_pages > pages_of_a_chunk
+        )
         with wl.kernel():
             merge = PartsOfSequences(parts, part_lse, Rows, RowsLse, pages_of_a_chunk)
-            number = T.cta_id([merge.ctas(used_pages)])
+            number = T.cta_id([ctas])
             thread = T.thread_id([THREADS])
             T.ptx.griddepcontrol.launch_dependents()
             T.ptx.griddepcontrol.wait()
-            for row in T.serial(merge.rows_of(number)):
-                at: T.let = number + row * MOST_CTAS
-                seq = SequencePages(
-                    Indptr, Values, Info, T.truncdiv(at, heads), page_size, sliding_window
+            if merge.few:
+                alone = SequencePages(
+                    Indptr, Values, Info, T.truncdiv(number, heads), page_size, sliding_window
                 )
-                if seq.count > pages_of_a_chunk:
-                    merge.add(seq, at, thread)
+                if alone.count > pages_of_a_chunk:
+                    merge.merge(
+                        merge.slot(alone, number), merge.count(alone), merge.column(number), number,
+                        thread,
+                    )  # fmt: skip
+            else:
+                for n in T.serial(merge.rounds(ctas)):
+                    row: T.let = (n * ctas + number) * merge.groups + merge.group(thread)
+                    seq = SequencePages(
+                        Indptr, Values, Info, T.min(T.truncdiv(row, heads), batch - 1), page_size,
+                        sliding_window,
+                    )  # fmt: skip
+                    if T.And(
+                        T.And(row < merge.rows, merge.group(thread) < merge.groups),
+                        seq.count > pages_of_a_chunk,
+                    ):
+                        merge.merge_alone(
+                            merge.slot(seq, row), merge.count(seq), merge.column(row), row, thread
+                        )
 
     return batch_decode_paged_kv
 

@@ -31,7 +31,7 @@ from warploom.programs.latent_tiles import LatentTiles
 from warploom.programs.merge_parts import THREADS, Parts
 from warploom.programs.prefill_masks import CausalMask
 from warploom.programs.prefill_steps import LOWEST, NOTHING, powers_of
-from warploom.programs.sequences import QueryTile, bits_below
+from warploom.programs.sequences import QueryTile, search_rounds
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -171,7 +171,7 @@ def paged_latent(
         Rows = T.decl_buffer((queries * heads, latent_dim), dtype, data=Out.data)
         Lse = T.decl_buffer((queries * heads,), "float32", data=LseOut.data)
         factor: T.let[T.float32] = powers_of(sm_scale)
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         slots: T.let[T.int32] = T.if_then_else(queries > 0, queries * heads // rows + batch, 0)
         tiles_of_part: T.let[T.int32] = T.max(slots * slices, 1)
         steps_of_part: T.let[T.int32] = steps_of(batch, used_pages, tiles_of_part)
@@ -186,7 +186,7 @@ def paged_latent(
             slot: T.let = T.truncdiv(beside, slices)
             number: T.let = T.truncmod(beside, slices)
             tile = QueryTile(QIndptr, rows, heads)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 seq = SequencePages(Indptr, Values, Info, tile.b, page_size, False)
@@ -274,7 +274,7 @@ def paged_latent(
             T.ptx.griddepcontrol.launch_dependents()
             T.ptx.griddepcontrol.wait()
             tile = QueryTile(QIndptr, rows, heads)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 seq = SequencePages(Indptr, Values, Info, tile.b, page_size, False)

@@ -24,7 +24,7 @@ from warploom.programs.prefill_steps import (
     prefill_steps,
 )
 from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
-from warploom.programs.sequences import QueryTile, bits_below
+from warploom.programs.sequences import QueryTile, search_rounds
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -104,12 +104,12 @@ def paged_prefill(
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, head_dim, dtype)
 
     @T.inline
-    def attend(Q, Keys, Cache, Out, Lse, index, slots, batch, bits, causal, factor):
+    def attend(Q, Keys, Cache, Out, Lse, index, slots, batch, rounds, causal, factor):
         with wl.kernel():
             wl.hints(raster="rows")
             slot, beside = T.cta_id([slots, tiles.tiles_beside])
             tile = QueryTile(index[0], tiles.queries)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 head: T.let = T.truncdiv(beside * kv_heads, tiles.tiles_beside)
@@ -169,7 +169,7 @@ def paged_prefill(
             elem_offset=unit * 8,
         )  # fmt: skip
         factor: T.let[T.float32] = powers_of(sm_scale)
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         some: T.let[T.bool] = T.And(queries > 0, used_pages > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
         index = (QIndptr, Indptr, Values, Info)
@@ -188,14 +188,14 @@ def paged_prefill(
             with wl.kernel():
                 rotation.turn_pages(
                     Pages, unit, K_r, turned * used_pages, Indptr, Values, Info, KRope, batch,
-                    bits, sliding_window,
+                    rounds, sliding_window,
                 )  # fmt: skip
-            attend(Q_r, K_r, Cache, Out, Lse, index, turned * slots, batch, bits, causal, factor)
+            attend(Q_r, K_r, Cache, Out, Lse, index, turned * slots, batch, rounds, causal, factor)
         if rotary == EITHER:
-            attend(Q, None, Cache, Out, Lse, index, (1 - turned) * slots, batch, bits, causal,
+            attend(Q, None, Cache, Out, Lse, index, (1 - turned) * slots, batch, rounds, causal,
                    factor)  # fmt: skip
         if rotary == BEFORE:
-            attend(Q, None, Cache, Out, Lse, index, slots, batch, bits, causal, factor)
+            attend(Q, None, Cache, Out, Lse, index, slots, batch, rounds, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(used_pages > 0, 0, queries)])
             write_nothing(Out, Lse, row)

@@ -25,7 +25,7 @@ from warploom.programs.prefill_steps import (
     prefill_steps,
 )
 from warploom.programs.rotary import BEFORE, EITHER, INLINE, Rotation, check_rotary
-from warploom.programs.sequences import QueryTile, bits_below
+from warploom.programs.sequences import QueryTile, search_rounds
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -95,12 +95,12 @@ def ragged_prefill(
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, value_dim, dtype)
 
     @T.inline
-    def attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, bits, causal, factor):
+    def attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, rounds, causal, factor):
         with wl.kernel():
             wl.hints(raster="rows")
             slot, beside = T.cta_id([slots, tiles.tiles_beside])
             tile = QueryTile(QIndptr, tiles.queries)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 own = RaggedKeys(K, V, KIndptr, tile.b, T.truncdiv(beside * kv_heads,
@@ -136,7 +136,7 @@ def ragged_prefill(
             assert rotary_mode == 0, "ragged_prefill takes queries and keys that are rotated"
         assert sm_scale > 0, "ragged_prefill takes scales above 0"
         factor: T.let[T.float32] = powers_of(sm_scale)
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         some: T.let[T.bool] = T.And(queries > 0, keys > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
         if rotary != BEFORE:
@@ -152,15 +152,15 @@ def ragged_prefill(
                 rotation.turn_rows(Q, Q_r, turned * queries, heads, QRope)
             with wl.kernel():
                 rotation.turn_keys(
-                    K, K_r, turned * keys, kv_heads, KIndptr, KRope, batch, bits
+                    K, K_r, turned * keys, kv_heads, KIndptr, KRope, batch, rounds
                 )
-            attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned * slots, batch, bits, causal,
+            attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned * slots, batch, rounds, causal,
                    factor)  # fmt: skip
         if rotary == EITHER:
-            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, (1 - turned) * slots, batch, bits, causal,
+            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, (1 - turned) * slots, batch, rounds, causal,
                    factor)  # fmt: skip
         if rotary == BEFORE:
-            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, bits, causal, factor)
+            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, rounds, causal, factor)
         with wl.kernel():
             row = T.cta_id([T.if_then_else(keys > 0, 0, queries)])
             write_nothing(Out, Lse, row)

@@ -13,6 +13,7 @@ from tvm.script import tirx as T
 
 from warploom.errors import IllegalCombination
 from warploom.programs.kv_pages import named_scalar
+from warploom.programs.sequences import SequenceSearch
 
 #: Where queries and keys of an attention are rotated: before it, in it, or as its argument
 #: ``rotary_mode`` says.
@@ -118,7 +119,7 @@ class Rotation:
             self.turn(From, To, token * heads, token * heads, 1, heads, positions[token], thread)
 
     @T.inline
-    def turn_keys(self, source, to, keys, heads, indptr, offsets, batch, bits):
+    def turn_keys(self, source, to, keys, heads, indptr, offsets, batch, rounds):
         """Keys ``(keys, heads, head_dim)``: a kernel. Those of sequence b are at ``indptr[b] :
         indptr[b + 1]``, and the first of them has the position ``offsets[b]``.
         """
@@ -129,18 +130,16 @@ class Rotation:
         T.ptx.griddepcontrol.launch_dependents()
         T.ptx.griddepcontrol.wait()
         key: T.let = self.token(cta, thread)
-        b: T.int32 = 0
-        for bit in T.serial(bits):
-            ahead: T.let = b + T.shift_left(1, bits - 1 - bit)
-            if T.And(ahead < batch, indptr[T.min(ahead, batch)] <= key):
-                b = ahead
+        search = SequenceSearch()
+        search.find(indptr, batch, rounds, key + 1)
+        b: T.let = search.b
         if T.And(key < keys, self.works(thread)):
             position: T.let = offsets[b] + key - indptr[b]
             self.turn(From, To, key * heads, key * heads, 1, heads, position, thread)
 
     @T.inline
     def turn_pages(
-        self, pages, unit, to, used, indptr, values, info, offsets, batch, bits, sliding
+        self, pages, unit, to, used, indptr, values, info, offsets, batch, rounds, sliding
     ):
         """Keys in pages: a kernel. Those of page ``values[n]`` become page n of ``to``.
 
@@ -161,11 +160,9 @@ class Rotation:
         token: T.let = self.token(cta, thread)
         place: T.int32 = T.truncdiv(token, page_size)
         within: T.int32 = token - place * page_size
-        b: T.int32 = 0
-        for bit in T.serial(bits):
-            ahead: T.let = b + T.shift_left(1, bits - 1 - bit)
-            if T.And(ahead < batch, indptr[T.min(ahead, batch)] <= place):
-                b = ahead
+        search = SequenceSearch()
+        search.find(indptr, batch, rounds, place + 1)
+        b: T.let = search.b
         if T.And(place < used, self.works(thread)):
             number: T.int32 = (place - indptr[b]) * page_size + within
             if sliding:

@@ -24,7 +24,7 @@ from warploom.programs.prefill_steps import (
     prefill_steps,
 )
 from warploom.programs.ragged_prefill import RaggedKeys
-from warploom.programs.sequences import QueryTile, bits_below
+from warploom.programs.sequences import QueryTile, search_rounds
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 
@@ -104,14 +104,14 @@ def ragged_tree_attention(
         assert sm_scale > 0, "ragged_tree_attention takes scales above 0"
         batch: T.let[T.int32] = places - 1
         factor: T.let[T.float32] = powers_of(sm_scale)
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         some: T.let[T.bool] = T.And(queries > 0, keys > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
         with wl.kernel():
             wl.hints(raster="rows")
             slot, beside = T.cta_id([slots, tiles.tiles_beside])
             tile = QueryTile(QIndptr, tiles.queries)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 head: T.let = T.truncdiv(beside * kv_heads, tiles.tiles_beside)
@@ -219,14 +219,14 @@ def paged_tree_attention(
             elem_offset=unit * 8,
         )  # fmt: skip
         factor: T.let[T.float32] = powers_of(sm_scale)
-        bits: T.let[T.int32] = bits_below(batch)
+        rounds: T.let[T.int32] = search_rounds(batch)
         some: T.let[T.bool] = T.And(queries > 0, used_pages > 0)
         slots: T.let[T.int32] = T.if_then_else(some, queries // tiles.queries + batch, 0)
         with wl.kernel():
             wl.hints(raster="rows")
             slot, beside = T.cta_id([slots, tiles.tiles_beside])
             tile = QueryTile(QIndptr, tiles.queries)
-            tile.find(slot, batch, bits)
+            tile.find(slot, batch, rounds)
             tile.place(slot)
             if tile.first >= 0:
                 head: T.let = T.truncdiv(beside * kv_heads, tiles.tiles_beside)

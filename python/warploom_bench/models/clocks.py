@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from warploom.timing import rotated
@@ -52,7 +55,7 @@ def alternate(
 
 
 def profiled(torch: Any, step: Step, steps: int) -> dict[str, tuple[float, float]]:
-    """Milliseconds and launches of each kernel of a step.
+    """Milliseconds and launches of each kernel of a step; the times are those of :func:`own_times`.
 
     Call it last in a process: what a profiler leaves behind can end a process.
     """
@@ -64,8 +67,45 @@ def profiled(torch: Any, step: Step, steps: int) -> dict[str, tuple[float, float
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
+    spans = [
+        Span(event.name, event.time_range.start, event.time_range.end)
+        for event in found.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    launches = Counter(span.name for span in spans)
     return {
-        event.key: (event.self_device_time_total / 1e3 / steps, event.count / steps)
-        for event in found.key_averages()
-        if event.self_device_time_total > 0
+        name: (microseconds / 1e3 / steps, launches[name] / steps)
+        for name, microseconds in own_times(spans).items()
     }
+
+
+@dataclass(frozen=True)
+class Span:
+    """When a kernel ran, in microseconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+def own_times(spans: Iterable[Span]) -> dict[str, float]:
+    """By kernel, the time in which no kernel ran any more that had begun before it.
+
+    A kernel that is launched early (programmatic dependent launch) waits for its predecessor on the
+    GPU, and a profiler counts the wait as its time: of two kernels in a row, the time of the first
+    would count twice. These times add up to the time in which the GPU computes.
+
+    Examples
+    --------
+    The norm begins with the GEMM, and takes 3 us when that has ended:
+
+    >>> own_times([Span("gemm", 0, 40), Span("norm", 1, 43)])
+    {'gemm': 40, 'norm': 3}
+    """
+    times: dict[str, float] = {}
+    over = -math.inf
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        own = max(0, span.end - max(span.start, over))
+        times[span.name] = times.get(span.name, 0) + own
+        over = max(over, span.end)
+    return times
