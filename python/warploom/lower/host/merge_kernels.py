@@ -31,14 +31,13 @@ def MergeEqualKernels() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.MergeEqualKernels")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        firsts: dict[int, list[_Kernel]] = {}
+        known = EqualKernels()
         merged: dict[str, _Merged] = {}
         kept: dict[Any, Any] = {}
         for variable, function in mod.functions.items():
             if is_kernel(function):
-                kernel = _Kernel.of(function)
-                first = _first_like(kernel, firsts)
-                if first is not None:
+                first, kernel = known.first_like(function)
+                if first is not kernel:
                     merged[kernel.name] = _Merged.into(first, kernel)
                     continue
             kept[variable] = function
@@ -97,14 +96,27 @@ def _position(variable: Any, params: list[Any]) -> int | None:
     return next((i for i, param in enumerate(params) if param.same_as(variable)), None)
 
 
-def _first_like(kernel: _Kernel, firsts: dict[int, list[_Kernel]]) -> _Kernel | None:
-    """The first kernel that equals this one; None if this is the first, which is then noted."""
-    alike = firsts.setdefault(tvm_ffi.structural_hash(kernel.form, map_free_vars=True), [])
-    for other in alike:
-        if tvm_ffi.structural_equal(other.form, kernel.form, map_free_vars=True):
-            return other
-    alike.append(kernel)
-    return None
+class EqualKernels:
+    """Kernels that were seen, to tell those that equal an earlier one."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[int, list[_Kernel]] = {}
+
+    def has(self, function: PrimFunc) -> bool:
+        """Whether an equal kernel was seen; this one now is, too."""
+        first, kernel = self.first_like(function)
+        return first is not kernel
+
+    def first_like(self, function: PrimFunc) -> tuple[_Kernel, _Kernel]:
+        """The first kernel that equals this one, and this one; the same if it is the first."""
+        kernel = _Kernel.of(function)
+        key = tvm_ffi.structural_hash(kernel.form, map_free_vars=True)
+        alike = self._firsts.setdefault(key, [])
+        for other in alike:
+            if tvm_ffi.structural_equal(other.form, kernel.form, map_free_vars=True):
+                return other, kernel
+        alike.append(kernel)
+        return kernel, kernel
 
 
 def _launching(function: Any, merged: Mapping[str, _Merged]) -> Any:
