@@ -126,7 +126,12 @@ def with_tile_programs(stock: Factory) -> Factory:
 def _may_compile_ahead(mod: tvm.IRModule, context: tvm.transform.PassContext) -> bool:
     """Whether a module is a model with several kernels of ours, and no pass is watched."""
     several = sum(map(is_ours, mod.functions.values())) >= _SEVERAL
-    return several and builds_model() and jobs() > 1 and not context.instruments
+    if not (several and builds_model() and jobs() > 1) or context.instruments:
+        return False
+    # TVM names the kernels of a module so that no two names are equal: here each is a module.
+    names = [variable.name_hint for variable in mod.functions]
+    starts = tuple(f"{name}_kernel" for name in names)
+    return not any(name.startswith(starts) for name in names)
 
 
 def _one_by_one(mod: tvm.IRModule, passes: Any, ours: Any, last: Any) -> tvm.IRModule:

@@ -65,12 +65,15 @@ def _scale(factor: float, broken: str = ""):
     return wrong if broken else scale
 
 
-def _compile(functions):
-    """The executable, and the sources of its compilations."""
+def _compile(functions, last: str = ""):
+    """The executable, and the sources of its compilations; ``last`` names the last function."""
+    functions = list(functions)
+    names = [f"f{i}" for i in range(len(functions))]
+    names[-1] = last or names[-1]
     mod = tvm.IRModule(
         {
-            f"f{i}": function.with_attr("global_symbol", f"f{i}").with_attr(MARK, True)
-            for i, function in enumerate(functions)
+            name: function.with_attr("global_symbol", name).with_attr(MARK, True)
+            for name, function in zip(names, functions, strict=True)
         }
     )
     with parts.in_parts(), observe_compilations() as compilations:
@@ -145,6 +148,16 @@ def test_watched_passes_and_few_functions_are_lowered_together(started):
     with tvm.transform.PassContext(instruments=[tvm.ir.instrument.PassTimingInstrument()]):
         _compile(map(_scale, _FACTORS))
     assert not started
+
+
+def test_a_function_with_the_name_of_a_kernel_is_lowered_with_the_others(started, rng):
+    executable, _ = _compile(map(_scale, _FACTORS), last="f0_kernel")
+    assert not started
+    a = rng.standard_normal(32).astype("float32")
+    for name, factor in (("f0", _FACTORS[0]), ("f0_kernel", _FACTORS[-1])):
+        tensors = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, np.full_like(a, np.nan))]
+        executable[name](*tensors)
+        np.testing.assert_array_equal(tensors[1].numpy(), a * np.float32(factor))
 
 
 def test_a_model_has_the_same_kernels(started, monkeypatch):
