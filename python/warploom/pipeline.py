@@ -47,6 +47,16 @@ _OF_HOST = tvm.transform.Sequential([AskOwnDevice(), KeepScalarsOnHost()])
 
 def warploom_pipeline() -> tuple[Any, Any, Any]:
     """``tir_pipeline="warploom"``: tile programs become kernels, then TVM's own TIRx pipeline."""
+    ours, host, device = _without_merging()
+
+    @tvm.transform.module_pass(opt_level=0)
+    def merged(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return _merged(ours(mod))
+
+    return merged, host, lambda: side_by_side(device())
+
+
+def _without_merging() -> tuple[Any, Any, Any]:
     passes, host, device = compilation_pipeline.tirx_pipeline()
 
     @tvm.transform.module_pass(opt_level=0)
@@ -54,14 +64,14 @@ def warploom_pipeline() -> tuple[Any, Any, Any]:
         with our_programs():
             return passes(mod)
 
-    @tvm.transform.module_pass(opt_level=0)
-    def merged(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        # Whoever compiles functions of his own finds a kernel of each.
-        return MergeEqualKernels()(mod) if builds_model() else mod
-
     ours = [LowerTilePrograms(), with_our_schedules, ShareTensorMaps(), ProgrammaticLaunch()]
-    ours += [LaunchTogether(), _OF_HOST, merged]
-    return tvm.transform.Sequential(ours), host, lambda: side_by_side(device())
+    return tvm.transform.Sequential([*ours, LaunchTogether(), _OF_HOST]), host, device
+
+
+def _merged(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module; equal kernels of a model are one."""
+    # Whoever compiles functions of his own finds a kernel of each.
+    return MergeEqualKernels()(mod) if builds_model() else mod
 
 
 def with_our_schedules_first(stock: Factory) -> Factory:
@@ -98,7 +108,7 @@ def with_tile_programs(stock: Factory) -> Factory:
 
     def pipeline(**options: Any) -> tuple[Any, Any, Any]:
         passes, host, device = stock(**options)
-        ours, _, _ = warploom_pipeline()
+        ours, _, _ = _without_merging()
 
         @tvm.transform.module_pass(opt_level=0)
         def route(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -113,10 +123,10 @@ def with_tile_programs(stock: Factory) -> Factory:
             for variable, function in mod.functions.items():
                 parts[is_tirx(function)][variable] = without_original(function)
             rest, mine = (tvm.IRModule(part, attrs=mod.attrs) for part in parts)
-            merged = ours(mine)
+            lowered = ours(mine)
             if parts[0]:
-                merged.update(passes(rest))
-            return merged
+                lowered.update(passes(rest))
+            return _merged(lowered)
 
         return route, host, lambda: reusing(side_by_side(device()))
 
@@ -144,7 +154,7 @@ def _one_by_one(mod: tvm.IRModule, passes: Any, ours: Any, last: Any) -> tvm.IRM
     last : Pass
         TVM's passes over kernels behind the pipeline.
     """
-    seen, done, rest = EqualKernels(), {}, {}
+    kernels, kept, rest = EqualKernels(), {}, {}
     mine = {var: func for var, func in mod.functions.items() if is_ours(func)}
     for variable, function in counted("Lowering", mine):
         one = tvm.IRModule({variable: function}, attrs=mod.attrs)
@@ -154,14 +164,16 @@ def _one_by_one(mod: tvm.IRModule, passes: Any, ours: Any, last: Any) -> tvm.IRM
             rest[variable] = one[variable]
             continue
         lowered = ours(tvm.IRModule({variable: without_original(one[variable])}, attrs=mod.attrs))
-        done.update(lowered.functions.items())
-        for kernel, body in lowered.functions.items():
-            if is_kernel(body) and not seen.has(body):
-                _compile_ahead(kernel, body, last)
+        for name, each in lowered.functions.items():
+            if kernels.keeps(each):
+                kept[name] = each
+                if is_kernel(each):
+                    _compile_ahead(name, each, last)
     rest |= {v: without_original(f) for v, f in mod.functions.items() if v not in mine}
     if rest:
-        done.update(passes(tvm.IRModule(rest, attrs=mod.attrs)).functions.items())
-    return MergeEqualKernels()(tvm.IRModule(done, attrs=mod.attrs))
+        others = passes(tvm.IRModule(rest, attrs=mod.attrs)).functions.items()
+        kept |= {name: each for name, each in others if kernels.keeps(each)}
+    return kernels.launched(kept, mod.attrs)
 
 
 def _compile_ahead(variable: Any, kernel: PrimFunc, last: Any) -> None:

@@ -31,23 +31,9 @@ def MergeEqualKernels() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.MergeEqualKernels")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        known = EqualKernels()
-        merged: dict[str, _Merged] = {}
-        kept: dict[Any, Any] = {}
-        for variable, function in mod.functions.items():
-            if is_kernel(function):
-                first, kernel = known.first_like(function)
-                if first is not kernel:
-                    merged[kernel.name] = _Merged.into(first, kernel)
-                    continue
-            kept[variable] = function
-        if not merged:
-            return mod
-        functions = {
-            variable: function if is_kernel(function) else _launching(function, merged)
-            for variable, function in kept.items()
-        }
-        return tvm.IRModule(functions, attrs=mod.attrs)
+        kernels = EqualKernels()
+        kept = {v: function for v, function in mod.functions.items() if kernels.keeps(function)}
+        return mod if len(kept) == len(mod.functions) else kernels.launched(kept, mod.attrs)
 
     return run
 
@@ -97,26 +83,33 @@ def _position(variable: Any, params: list[Any]) -> int | None:
 
 
 class EqualKernels:
-    """Kernels that were seen, to tell those that equal an earlier one."""
+    """Kernels of a module one by one: the first of each kind is kept, and the others are it."""
 
     def __init__(self) -> None:
         self._firsts: dict[int, list[_Kernel]] = {}
+        self._merged: dict[str, _Merged] = {}
 
-    def has(self, function: PrimFunc) -> bool:
-        """Whether an equal kernel was seen; this one now is, too."""
-        first, kernel = self.first_like(function)
-        return first is not kernel
-
-    def first_like(self, function: PrimFunc) -> tuple[_Kernel, _Kernel]:
-        """The first kernel that equals this one, and this one; the same if it is the first."""
+    def keeps(self, function: Any) -> bool:
+        """Whether a function stays in the module: all but kernels that equal an earlier one."""
+        if not is_kernel(function):
+            return True
         kernel = _Kernel.of(function)
         key = tvm_ffi.structural_hash(kernel.form, map_free_vars=True)
         alike = self._firsts.setdefault(key, [])
-        for other in alike:
-            if tvm_ffi.structural_equal(other.form, kernel.form, map_free_vars=True):
-                return other, kernel
+        for first in alike:
+            if tvm_ffi.structural_equal(first.form, kernel.form, map_free_vars=True):
+                self._merged[kernel.name] = _Merged.into(first, kernel)
+                return False
         alike.append(kernel)
-        return kernel, kernel
+        return True
+
+    def launched(self, kept: Mapping[Any, Any], attrs: Any) -> tvm.IRModule:
+        """The module of the functions that stay: hosts launch the kernels that were kept."""
+        functions = {
+            variable: function if is_kernel(function) else _launching(function, self._merged)
+            for variable, function in kept.items()
+        }
+        return tvm.IRModule(functions, attrs=attrs)
 
 
 def _launching(function: Any, merged: Mapping[str, _Merged]) -> Any:
