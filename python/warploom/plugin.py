@@ -280,9 +280,10 @@ def _register_script() -> None:
     from tvm.tirx.script.builder import ir as script_builder
     from tvm.tirx.script.builder import tirx as builder
 
-    from warploom import printed_forms, quick_frames
+    from warploom import printed_forms, quick_frames, quick_sources
 
     quick_frames.install()
+    quick_sources.install()
     script_builder.register_script_namespace("warploom", _Vocabulary())
 
     stock, uint64 = tvm.script.tirx.uint64, printed_forms.accept_large(tvm.script.tirx.uint64)

@@ -3,30 +3,38 @@
 ``inspect.stack()`` finds the source file and module of every frame, and for that walks through all
 of ``sys.modules``: 20 ms and more a call where hundreds are loaded. TVM's parser calls it twice for
 each function in TVMScript, as which every op schedule of TVM is written: it took a fifth of the
-build of a model. The parser reads the frames themselves, and one source line of the third.
+build of a model. The parser reads the frames themselves, and one source line of the third. Objects
+in TVMScript that last as long as a kernel note where they were made: file, line and column of the
+first frame out of TVM's own module.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
+import itertools
 import linecache
 import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
-#: Frames whose source line is looked up: the decorator's, its caller's, and the class around it.
-_WITH_LINES = 3
+#: Frames whose source line and column are looked up: the decorator's, its caller's, the class
+#: around it; and behind two of TVM's own functions the one that makes an object.
+_WITH_LINES = 6
+#: Of Python's bytecode.
+_INSTRUCTION_BYTES = 2
 #: Modules of TVM that ask for frames.
 _ASKING = (
     "tvm.tirx.script.parser.entry",
     "tvm.script.parser.ir.entry",
     "tvm.script.parser.core.parser",
+    "tvm.tirx.script.builder.ir",
 )
 
 
 def quick_stack(context: int = 1) -> list[inspect.FrameInfo]:
-    """As ``inspect.stack``, but with source lines of the first three frames alone.
+    """As ``inspect.stack``, but with source lines and columns of the first frames alone.
 
     Parameters
     ----------
@@ -37,7 +45,7 @@ def quick_stack(context: int = 1) -> list[inspect.FrameInfo]:
 
 
 def quick_outer_frames(frame: Any, context: int = 1) -> list[inspect.FrameInfo]:
-    """As ``inspect.getouterframes``, but with source lines of the first three frames alone."""
+    """As ``inspect.getouterframes``, but with lines and columns of the first frames alone."""
     return _infos(frame, context)
 
 
@@ -58,7 +66,17 @@ def _info(frame: types.FrameType, with_line: bool) -> inspect.FrameInfo:
     code, number = frame.f_code, frame.f_lineno
     line = linecache.getline(code.co_filename, number, frame.f_globals) if with_line else ""
     found, index = ([line], 0) if line else (None, None)
-    return inspect.FrameInfo(frame, code.co_filename, number, code.co_name, found, index)
+    at = _positions(frame) if with_line else None
+    return inspect.FrameInfo(
+        frame, code.co_filename, number, code.co_name, found, index, positions=at
+    )
+
+
+def _positions(frame: types.FrameType) -> dis.Positions | None:
+    """Line and column of the code that a frame executes, as ``inspect`` finds them."""
+    instruction = frame.f_lasti // _INSTRUCTION_BYTES
+    found = next(itertools.islice(frame.f_code.co_positions(), instruction, None), None)
+    return dis.Positions(*found) if found else None
 
 
 def install() -> None:

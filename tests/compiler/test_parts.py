@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm.script import tirx as T
 
-from warploom.compiler import parts
+from warploom.compiler import ahead, parts
 from warploom.compiler.callback import observe_compilations
 from warploom.compiler.jobs import jobs
 from warploom.compiler.report import compile_report
@@ -211,10 +211,10 @@ def test_only_models_are_compiled_in_parts(all_large):
         return tvm.compile(tvm.IRModule(functions), _TARGET, tir_pipeline="tirx")
 
     assert len(build().mod.imports[0].imports) == len(_FACTORS) - 1
-    token = parts._in_parts.set(False)
+    token = ahead._current.set(None)
     try:
         (module,) = build().mod.imports
     finally:
-        parts._in_parts.reset(token)
+        ahead._current.reset(token)
     assert not list(module.imports)
     assert all(f"f{i}_kernel" in module.inspect_source() for i in range(len(_FACTORS)))

@@ -54,7 +54,7 @@ EQUIVALENTS: dict[tuple[str, ...], str] = {
     ): "without a cluster no ring has peers, so that no rank of a CTA is looked at",
     (
         "lower/nests/register_numbers.py",
-        "register_of",
+        "_registers_of",
         "held = np.full((shape[0], register_tile.size), -1)",
         "1",
         "2",

@@ -31,6 +31,7 @@ def test_the_lines_that_the_parser_reads() -> None:
     stock, quick = _both()
     assert [one.code_context for one in quick[1:3]] == [one.code_context for one in stock[1:3]]
     assert quick[1].code_context == ["    stock, quick = _both()\n"]
+    assert [one.positions for one in quick[1:3]] == [one.positions for one in stock[1:3]]
     assert quick_frames.quick_stack(0)[0].code_context is None
 
 

@@ -36,8 +36,11 @@ def make_build_cuda(
     """
 
     def build_cuda(mod: Any, target: Any) -> Any:
+        from warploom.compiler.ahead import current
         from warploom.target.arch import ARCHS  # late: import tvm need not pay for it
 
+        ahead, finished = current(), mod.functions
+        is_starting = ahead is not None and ahead.is_starting
         driver = load_driver()
         has_device = driver.kind in ("system", "emulator")
         compiled = has_device or str(target.attrs.get("arch", "")) in ARCHS
@@ -52,9 +55,11 @@ def make_build_cuda(
                 stack.enter_context(script_lines.markers_removed())
             # A user's own compiler gets the whole source.
             if not (compiled and registered.has_own_compiler()):
-                return stock(mod, target)
-            from warploom.compiler.parts import build_in_parts
+                return None if is_starting else stock(mod, target)
+            from warploom.compiler import parts
 
-            return build_in_parts(mod, target, stock)
+            if is_starting:
+                return parts.start(mod, target, stock)
+            return parts.build_in_parts(mod, target, stock, finished)
 
     return build_cuda

@@ -18,9 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from warploom.compiler.ahead import Ahead, compiling_ahead, current
 from warploom.compiler.callback import Compilation, Job, prepare
 from warploom.compiler.jobs import jobs
-from warploom.compiler.progress import bar
+from warploom.compiler.progress import Bar, bar
 
 #: Models of fewer kernels are one part.
 _SEVERAL = 4
@@ -52,22 +53,14 @@ _collected: contextvars.ContextVar[list[Generated] | None] = contextvars.Context
 )
 
 
-_in_parts: contextvars.ContextVar[bool] = contextvars.ContextVar("warploom_parts", default=False)
-
-
-@contextlib.contextmanager
-def in_parts() -> Iterator[None]:
+def in_parts() -> contextlib.AbstractContextManager[None]:
     """A context whose builds are compiled in parts: that of a model."""
-    token = _in_parts.set(True)
-    try:
-        yield
-    finally:
-        _in_parts.reset(token)
+    return compiling_ahead()
 
 
 def builds_model() -> bool:
     """Whether this build is that of a model."""
-    return _in_parts.get()
+    return current() is not None
 
 
 def collect(source: str, functions: Any, sources: Any) -> bool:
@@ -79,7 +72,9 @@ def collect(source: str, functions: Any, sources: Any) -> bool:
     return True
 
 
-def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> Any:
+def build_in_parts(
+    mod: Any, target: Any, stock: Callable[[Any, Any], Any], finished: Mapping[Any, Any]
+) -> Any:
     """The module of ``stock(mod, target)``, compiled in parts.
 
     Parameters
@@ -90,6 +85,8 @@ def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> A
         The current one.
     stock : callable
         TVM's ``target.build.cuda``.
+    finished : mapping
+        ``GlobalVar`` -> the kernel as TVM's passes have left it, by which it was compiled ahead.
 
     Returns
     -------
@@ -102,7 +99,12 @@ def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> A
         Of the first part that the compiler rejects.
     """
     kernels = dict(mod.functions.items())
-    several = builds_model() and len(kernels) >= _SEVERAL
+    ahead = current()
+    started = {
+        variable: ahead.part(variable.name_hint, finished[variable]) if ahead else None
+        for variable in kernels
+    }
+    several = ahead is not None and (len(kernels) >= _SEVERAL or any(started.values()))
     if not several or not all(map(_is_kernel, kernels.values())):
         return stock(mod, target)
 
@@ -116,13 +118,18 @@ def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> A
     with bar("Compiling", len(kernels)) as shown, _Workers(shown) as workers:
         parts, small = [], {}
         for variable, function in kernels.items():
+            name = variable.name_hint
+            if started[variable] is not None:
+                started[variable][1].tell(shown, name)
+                parts.append(started[variable])
+                continue
             part = generated({variable: function})
             if part is None:  # without a driver, TVM compiles nothing
                 return stock(mod, target)
             if len(part.source) < _LARGE:
                 small[variable] = function
             else:
-                parts.append((part, workers.submit(part.source, variable.name_hint)))
+                parts.append((part, workers.submit(part.source, name)))
         if small:
             part = generated(small)
             names = ",".join(variable.name_hint for variable in small)
@@ -133,6 +140,24 @@ def build_in_parts(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> A
     for module in others:
         first.import_module(module)
     return first
+
+
+def start(mod: Any, target: Any, stock: Callable[[Any, Any], Any]) -> None:
+    """Compile the only kernel of a module ahead, if it is large, in a thread of its own."""
+    with _collecting() as collected:
+        stock(mod, target)
+    for part in collected:
+        if len(part.source) >= _LARGE:
+            ahead = current()
+            (variable,) = mod.functions.keys()
+            ahead.keep((part, _workers_of(ahead).submit(part.source, variable.name_hint)))
+
+
+def _workers_of(ahead: Ahead) -> _Workers:
+    """The threads of a build, which end with it."""
+    if ahead.workers is None:
+        ahead.workers = ahead.stack.enter_context(_Workers(None))
+    return ahead.workers
 
 
 def _is_kernel(function: Any) -> bool:
@@ -171,6 +196,11 @@ class _Work:
     def result(self) -> bytes:
         """The binary; raises what the compilation has raised."""
         return self._job.finish(self._compilation.result())
+
+    def tell(self, shown: Bar | None, name: str) -> None:
+        """Count it on a bar when it is done."""
+        if shown is not None:
+            self._compilation.add_done_callback(lambda _: shown.finish(name))
 
 
 class _Workers:

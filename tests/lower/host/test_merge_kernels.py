@@ -66,6 +66,40 @@ def test_equal_kernels_are_one_whatever_their_hosts_call_sizes_and_tensors(rng):
         np.testing.assert_array_equal(tensors[1].numpy(), a * np.float32(factor))
 
 
+def _bounded(names: dict[str, str]):
+    """``out = given * count + start`` for the first ``count`` elements; names are replaced."""
+    source = """
+@T.prim_func
+def bounded(p_given: T.handle, p_out: T.handle, START: T.int32, COUNT: T.int32):
+    GIVEN = T.match_buffer(p_given, (32,), "int32")
+    OUT = T.match_buffer(p_out, (32,), "int32")
+    T.device_entry()
+    cta = T.cta_id([1])
+    thread = T.thread_id([32])
+    if thread < COUNT:
+        OUT[thread] = GIVEN[thread] * COUNT + START
+"""
+    for placeholder, name in names.items():
+        source = source.replace(placeholder, name)
+    return tvm.script.from_source(source, {"T": T})
+
+
+def test_names_that_sort_otherwise_do_not_keep_kernels_apart(rng):
+    # TVM sorts the parameters of a kernel by their names.
+    executable, kernels = _compile(
+        ahead=_bounded({"GIVEN": "a", "OUT": "z", "START": "b", "COUNT": "y"}),
+        behind=_bounded({"GIVEN": "x", "OUT": "c", "START": "w", "COUNT": "d"}),
+    )
+    assert len(kernels) == 1
+    given = rng.integers(-50, 50, 32).astype("int32")
+    for name, start, count in (("ahead", 7, 5), ("behind", 100, 3)):
+        out = np.full(32, -1, "int32")
+        tensors = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (given, out)]
+        executable[name](*tensors, start, count)
+        expected = np.where(np.arange(32) < count, given * count + start, -1)
+        np.testing.assert_array_equal(tensors[1].numpy(), expected)
+
+
 @pytest.mark.parametrize("other", [(2.0, 32), (3.0, 64)], ids=["constant", "threads"])
 def test_kernels_that_differ_stay_two(other):
     _, kernels = _compile(a=_rows(3.0, 32, True), b=_rows(*other, True))

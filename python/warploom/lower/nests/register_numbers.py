@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm import tirx
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import Var
+from tvm.tirx import Buffer, Var
 
 from warploom.errors import Decline
 from warploom.ops.register_tile import RegisterTile
@@ -22,14 +23,67 @@ _INDEX_OPERATIONS = {
 }
 
 
-def register_of(
-    register_tile: RegisterTile,
-    places: Any,
-    counts: dict[Var, np.ndarray],
-    tile: RegisterTile,
-    at: Any,
-) -> Any:
-    """The register of ``register_tile`` that holds, in every thread, the element at ``places``."""
+class RegisterNumbers:
+    """Registers of the elements that a nest over ``tile`` indexes.
+
+    The iterations of a nest ask for the same elements again and again, each at its own register.
+    What does not depend on that is kept.
+
+    Parameters
+    ----------
+    tile : RegisterTile
+        An iteration of the nest is a register of it.
+    counts : dict
+        Loop variables of the nest -> their values, as ``tile.table``.
+    """
+
+    def __init__(self, tile: RegisterTile, counts: dict[Var, np.ndarray]) -> None:
+        self._tile, self._counts = tile, counts
+        self._known: list[tuple[Buffer, Any, np.ndarray]] = []
+
+    def of(self, register_tile: RegisterTile, places: Any, at: Any) -> Any:
+        """The register of ``register_tile`` with the element at ``places``, in every thread.
+
+        Parameters
+        ----------
+        register_tile : RegisterTile
+        places : sequence of expression
+            Of the loop variables of the nest.
+        at : int or expression
+            The register of ``tile`` that the iteration is for.
+
+        Raises
+        ------
+        Decline
+            If another thread holds the element, or no expression says which register it is.
+        """
+        tile = self._tile
+        number = _linear(self._registers(register_tile, places), tile, at)
+        if number is None:
+            places = ", ".join(map(str, places))
+            raise Decline(
+                f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}[{places}], in "
+                "another order than the nest counts; pass it through shared memory."
+            )
+        return number
+
+    def _registers(self, register_tile: RegisterTile, places: Any) -> np.ndarray:
+        """The registers of the elements at ``places`` for each register of the nest's tile."""
+        for buffer, indices, registers in self._known:
+            if buffer.same_as(register_tile.buffer) and _are_equal(indices, places):
+                return registers
+        registers = _registers_of(register_tile, places, self._counts, self._tile)
+        self._known.append((register_tile.buffer, places, registers))
+        return registers
+
+
+def _are_equal(some: Any, others: Any) -> bool:
+    return len(some) == len(others) and all(map(tvm_ffi.structural_equal, some, others))
+
+
+def _registers_of(
+    register_tile: RegisterTile, places: Any, counts: dict[Var, np.ndarray], tile: RegisterTile
+) -> np.ndarray:
     shape = tile.table.shape
     position = []
     for place, extent in zip(places, register_tile.shape, strict=True):
@@ -60,14 +114,7 @@ def register_of(
             f"A nest over {tile.buffer.name} needs elements of {register_tile.buffer.name} that "
             "other threads hold; give both the same direction, or pass them through shared memory."
         )
-    number = _linear(registers[0], tile, at)
-    if number is None:
-        places = ", ".join(map(str, places))
-        raise Decline(
-            f"A nest over {tile.buffer.name} reads {register_tile.buffer.name}[{places}], in "
-            "another order than the nest counts; pass it through shared memory."
-        )
-    return number
+    return registers[0]
 
 
 def _values(index: Any, counts: dict[Var, np.ndarray]) -> Any:

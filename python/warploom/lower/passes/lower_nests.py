@@ -32,7 +32,7 @@ from warploom.lower.nests.elements import (
 from warploom.lower.nests.fragment_order import ANY_ORDER, in_fragment_order
 from warploom.lower.nests.global_words import word_copy
 from warploom.lower.nests.pairs import in_words, paired_store
-from warploom.lower.nests.register_numbers import register_of
+from warploom.lower.nests.register_numbers import RegisterNumbers
 from warploom.ops.register_tile import LANES
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
@@ -179,14 +179,14 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
             "dimensions; use a loop for each."
         )
     numbers = np.unravel_index(tile.table, tile.shape)
-    counts = dict(zip(indices, numbers, strict=True))
+    registers = RegisterNumbers(tile, dict(zip(indices, numbers, strict=True)))
 
     def element(at: Any) -> Element:
         places = tile.coordinates(context.axes, at)
         table = {i: analyzer.simplify(place) for i, place in zip(indices, places, strict=True)}
 
         def number(buffer: Buffer, indices: Any) -> Any:
-            return register_of(context.tile(buffer), indices, counts, tile, at)
+            return registers.of(context.tile(buffer), indices, at)
 
         return Element(table, number, context, analyzer)
 
