@@ -103,6 +103,11 @@ def _none(field: str, why: str) -> Constant:
     return Constant(field, (), None, why)
 
 
+def _partial_line(v: Values) -> float:
+    whole, crossing = (v[f"tma-bandwidth all SMs, L2{where}"] for where in ("", ", across lines"))
+    return whole / crossing / CROSSING_LINES
+
+
 def _tensor_bytes(v: Values) -> float:
     cycles = v["wgmma-f16 ss n=256, 2 warpgroups"]
     return round(2 * 256 * _PER_COLUMN * 2 / cycles)
@@ -205,6 +210,10 @@ CONSTANTS = (
     Constant("shared_bytes", ("wgmma-f16",), _shared_bytes, "m64n8k16, which reads most"),
     _is("receive_bytes", "tma-bandwidth", "one SM, L2", "6 boxes of 32 KB at a time"),
     _is("l2_bytes", "tma-bandwidth", "all SMs, L2, 8 readers", "SMs share boxes, as in a GEMM"),
+    _is("distinct_bytes", "tma-bandwidth", "all SMs, L2", "SMs read boxes of their own"),
+    Constant(
+        "partial_line", ("tma-bandwidth",), _partial_line, "whole lines to rows that cross lines"
+    ),
     Constant("l2_capacity", ("l2-capacity",), _l2_capacity, "where half of the rate is lost"),
     _is("dram_bytes", "dram-read", "reads", "a sweep over twelve times the L2 cache"),
     _is("halves", "l2-halves", "second readers", "their place between a hit and memory"),
