@@ -27,6 +27,12 @@ class Machine:
         Bytes per cycle that an SM receives from the L2 cache.
     l2_bytes : float
         Bytes per cycle that the L2 cache delivers to all SMs.
+    distinct_bytes : float
+        The same where no two SMs request a line at the same time (``tma-bandwidth``, all SMs).
+    partial_line : float
+        Part of the time of a whole line that a line takes of which a tap has a part; 0.65 of rows
+        of 128 bytes across lines (``tma-bandwidth``), 0.8 in 13 convolutions of channels that are
+        no multiple of 64 (H100, H200, 2026-11-26).
     l2_capacity : float
         Bytes of operands that stay in the L2 cache from one wave to the next.
     dram_bytes : float
@@ -118,6 +124,8 @@ class Machine:
     shared_bytes: int = 128
     receive_bytes: float = 78.8
     l2_bytes: float = 9640.0
+    distinct_bytes: float = 4612.0
+    partial_line: float = 0.8
     l2_capacity: float = 50e6
     dram_bytes: float = 4.6e6
     halves: float = 0.297

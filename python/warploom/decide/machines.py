@@ -59,6 +59,7 @@ def _scaled(gpu: Gpu) -> Machine:
         l2_capacity=H200.l2_capacity * cache,
         # Slices of the cache deliver at once: where there are fewer, all of it delivers less.
         l2_bytes=H200.l2_bytes * min(1.0, cache),
+        distinct_bytes=H200.distinct_bytes * min(1.0, cache),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from warploom.decide.machine import Machine
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.nests import nest_cycles
-from warploom.decide.price.work import LINE_BYTES, Mma, Work
+from warploom.decide.price.work import LINE_BYTES, Load, Mma, Work
 from warploom.target import SM90A, WGMMA_M, WgmmaKind
 
 #: Columns of the widest MMA.
@@ -37,11 +37,11 @@ class Step(NamedTuple):
 
 def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     """The time of a step of a work, as a launch divides it."""
-    received = requested = boxes = 0.0
+    received = delivery = boxes = 0.0
     for load in work.loads:
         row, times = load.row_bytes, load.times
         received += load.rows * row * times
-        requested += min(load.rows, load.extent) / load.multicast * row * load.lines * times
+        delivery += _delivery(load, work, machine, launch)
         boxes += max(1.0, row / LINE_BYTES) * times
     multiply = issued = 0.0
     for mma in work.mmas:
@@ -67,7 +67,7 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     arrival = received / machine.receive_bytes
     ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
     tensor = busy * multiply
-    l2 = launch.running * requested / machine.l2_bytes
+    l2 = launch.running * delivery
     times = [busy * arrival, l2, busy * machine.copy_cycles * boxes]
     if compute:
         # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
@@ -85,6 +85,27 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     if work.stream_k:
         cycles *= 1 + machine.stream_k_steps
     return Step(cycles, tensor, l2, launch.running * received / machine.l2_bytes)
+
+
+def _delivery(load: Load, work: Work, machine: Machine, launch: Launch) -> float:
+    """Cycles in which the L2 cache delivers a load to one CTA, had it no other work.
+
+    Requests for a line join where CTAs come to it at the same time, but those for parts of lines do
+    not. CTAs of stream-K come to a tap's lines at different times.
+    """
+    rows = min(load.rows, load.extent) / load.multicast
+    bytes_ = rows * load.row_bytes * load.lines * load.inside * load.times
+    if not load.of_taps:
+        return bytes_ / machine.l2_bytes
+    if load.lines > 1:
+        return bytes_ * machine.partial_line / machine.distinct_bytes
+    readers = 1.0
+    if not (work.stream_k and launch.units % launch.slots):
+        at_once = zip(load.along, launch.block, strict=True)
+        readers = max(1.0, math.prod(n for moves, n in at_once if not moves) / load.multicast)
+    return bytes_ * (
+        1 / readers / machine.distinct_bytes + (1 - 1 / readers) / machine.l2_bytes
+    )
 
 
 def joined(order: float, *times: float) -> float:
