@@ -43,7 +43,7 @@ STREAM_K = (
     _shared("the flag is never set",
             (drop(PUBLISH),), ERROR, "livelock"),
     _shared("the sum of another slot is waited for",
-            (replace(POLL, "+ 1) * stride_ptr_1[0]", "+ 0) * stride_ptr_1[0]"),), ERROR, "livelock"),
+            (replace(POLL, "+ 1) * stride", "+ 0) * stride"),), ERROR, "livelock"),
 )  # fmt: skip
 
 # --- reduce_in_clusters: two CTAs of a cluster share three tiles ---

@@ -35,9 +35,9 @@ from warploom.tile.program import TileProgram
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Block, Copy, Given, Loop, Statement, Taken, walk
 
-#: A flag that is set. It is no integer that anyone counts to, and no float: both halves are signalling
-#: NaNs as float32, and so is the first half of it as bfloat16; as float16 that is a NaN with a
-#: payload. Arithmetic yields none of these. Random bytes have it once in 2^64 words.
+#: A flag that is set. It is no float: both halves are signalling NaNs as float32, and so is the
+#: first half of the word as bfloat16; as float16 that is a NaN with a payload. Arithmetic yields
+#: none of these. Random bytes have it once in 2^64 words.
 GIVEN_WORD = 0x7FB53C97_7F9A61D3
 #: Of flags.
 _FLAG_DTYPE = "uint64"
