@@ -225,8 +225,9 @@ def _cluster_sum_cycles(work: Work, machine: Machine) -> float:
     """Cycles in which the CTAs of a cluster add the parts of a tile."""
     if not work.in_cluster:
         return 0.0
-    bytes_ = (work.split_k - 1) * work.sum_bytes
-    return machine.dsmem * machine.clock + bytes_ / machine.dsmem_bytes
+    others = work.split_k - 1
+    wait = machine.dsmem + machine.dsmem_each * others
+    return wait * machine.clock + others * work.sum_bytes / machine.dsmem_bytes
 
 
 def _throttle(machine: Machine, launch: Launch, tensor: float, loop: float, dram: float) -> float:
