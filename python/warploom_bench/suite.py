@@ -16,6 +16,8 @@ from typing import Any
 
 from warploom.errors import WarploomError, reading
 from warploom.gemm_shape import GemmShape
+from warploom.target import TMA
+from warploom.target.dtypes import bits_of
 from warploom_bench import unseen
 
 
@@ -50,7 +52,7 @@ def load_suite(
     WarploomError
         If there is no such suite, group or dtype.
     """
-    drawn = unseen.parse(name)
+    drawn = unseen.parse(name, _steps(dtypes, layouts, epilogues))
     text = None if drawn else _find(name)
     with reading(name, "suite of shapes"):
         content = drawn or json.loads(text)
@@ -83,6 +85,18 @@ def shapes_of(
         for layout in layouts
         for epilogue in epilogues
     ]
+
+
+def _steps(
+    dtypes: Sequence[str], layouts: Sequence[str], epilogues: Sequence[str]
+) -> tuple[int, int, int]:
+    """Of what M, N and K are multiples, so that rows of all tensors are whole chunks of TMA."""
+    kinds = shapes_of({"": [[16, 16, 16]]}, dtypes, layouts, epilogues)
+    row = 8 * TMA.chunk_bytes
+    operands = max(row // bits_of(kind.storage_dtype) for kind in kinds)
+    results = max(row // bits_of(kind.result_dtype) * (16 // kind.columns) for kind in kinds)
+    turned = any(kind.layout[0] == "T" for kind in kinds)
+    return operands if turned else 1, max(operands, results), operands
 
 
 def parse_extents(text: str) -> list[int]:

@@ -32,13 +32,16 @@ class Extent:
     high: int
     step: int = 1
 
-    def draw(self, rng: random.Random) -> int:
+    def draw(self, rng: random.Random, step: int = 1) -> int:
+        """A number that is a multiple of another step, too; one step divides the other."""
+        step = max(step, self.step)
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-        return max(self.step, round(value / self.step) * self.step)
+        return max(step, round(value / step) * step)
 
 
 _LAYER, _TOKENS = Extent(512, 32768, 128), Extent(128, 32768)
-#: Group -> M, N and K. Rows of 16-bit operands are multiples of 16 bytes, as TMA wants.
+#: Group -> M, N and K. Rows of 16-bit operands are multiples of 16 bytes, as TMA wants; whoever
+#: draws GEMMs of another kind says of what else M, N and K are multiples.
 STRATA: dict[str, tuple[Extent, Extent, Extent]] = {
     "decode": (Extent(1, 128), _LAYER, _LAYER),
     "prefill": (Extent(129, 16384), _LAYER, _LAYER),
@@ -49,24 +52,30 @@ STRATA: dict[str, tuple[Extent, Extent, Extent]] = {
 }
 
 
-def draw(seed: int, count: int = _COUNT) -> dict[str, list[list[int]]]:
-    """``count`` shapes ``[M, N, K]``, group by group in turn.
+def draw(
+    seed: int, count: int = _COUNT, steps: tuple[int, int, int] = (1, 1, 1)
+) -> dict[str, list[list[int]]]:
+    """``count`` shapes ``[M, N, K]``, group by group in turn, in multiples of ``steps``.
 
     Example
     -------
     >>> sum(map(len, draw(7, 12).values()))
     12
+    >>> {k % 16 for shapes in draw(7, 12, (1, 16, 16)).values() for m, n, k in shapes}
+    {0}
     """
     rng = random.Random(seed)
     strata: dict[str, list[list[int]]] = {name: [] for name in STRATA}
     for group in itertools.islice(itertools.cycle(STRATA), count):
-        strata[group].append(_shape(rng, STRATA[group]))
+        strata[group].append(_shape(rng, STRATA[group], steps))
     return {group: shapes for group, shapes in strata.items() if shapes}
 
 
-def _shape(rng: random.Random, extents: tuple[Extent, Extent, Extent]) -> list[int]:
+def _shape(
+    rng: random.Random, extents: tuple[Extent, Extent, Extent], steps: tuple[int, int, int]
+) -> list[int]:
     while True:
-        m, n, k = (extent.draw(rng) for extent in extents)
+        m, n, k = (extent.draw(rng, step) for extent, step in zip(extents, steps, strict=True))
         if 2 * m * n * k <= _OPERATIONS and 2 * (m * k + n * k + m * n) <= _BYTES:
             return [m, n, k]
 
@@ -100,7 +109,9 @@ def _case(rng: random.Random) -> dict[str, int | bool]:
             }  # fmt: skip
 
 
-def parse(name: str) -> dict[str, list[list[int]]] | None:
+def parse(
+    name: str, steps: tuple[int, int, int] = (1, 1, 1)
+) -> dict[str, list[list[int]]] | None:
     """The suite that ``unseen:SEED`` or ``unseen:SEED:COUNT`` names; None for other names.
 
     Raises
@@ -110,7 +121,7 @@ def parse(name: str) -> dict[str, list[list[int]]] | None:
     """
     if name.split(":")[0] != "unseen":
         return None
-    return draw(*seed_and_count(name))
+    return draw(*seed_and_count(name), steps)
 
 
 def seed_and_count(name: str) -> tuple[int, int]:

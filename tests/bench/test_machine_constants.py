@@ -95,14 +95,14 @@ def test_values_of_a_made_up_machine(whole):
             mma[f"wgmma-f16 {place} n={width}, 2 warpgroups"] = cycles
             mma[f"wgmma-f16 {place} n={width}, 1 warpgroup"] = width / 2 + 0.5
     mma["wgmma-f16 ss n=8, 2 warpgroups"] = 36.0
-    lines = {f"same-line {n} readers": 600 + 5 * math.sqrt(n) for n in (1, 2, 4, 8, 16, 32, 64)}
+    lines = {f"same-line {n} readers": 600 + 5 * n for n in (1, 2, 4, 8, 16, 32, 64)}
     parts = {0.25: 5000, 0.5: 5000, 0.6: 5000, 0.7: 5000, 0.8: 5000, 0.9: 4000, 1.0: 2000,
              1.2: 1000, 1.5: 1000, 2.0: 1000}  # fmt: skip
     found = _with(
         whole,
         **mma,
         **lines,
-        **{"same-line all readers": 600 + 5 * math.sqrt(132)},
+        **{"same-line all readers": 600 + 5 * 132},
         **{f"l2-capacity {part:.2f} of L2": rate for part, rate in parts.items()},
         **{"clock light kernel": 2000.0, "clock last windows": 1600.0},
         **{"clock-fall half of the way": 5000 * math.log(2)},

@@ -12,7 +12,9 @@ import tvm
 
 from tests.shared.reference import numpy_dtype
 from warploom.errors import WarploomError
-from warploom.gemm_shape import EPILOGUES, LAYOUTS, GemmShape
+from warploom.gemm.workloads import problem_of
+from warploom.gemm_shape import EPILOGUES, LAYOUTS, RESULT_DTYPE, GemmShape
+from warploom.target.dtypes import bits_of
 from warploom_bench import cublaslt, unseen
 from warploom_bench.competitors import default, tile_program
 from warploom_bench.operands import Operands, allowed_error, arguments
@@ -172,6 +174,18 @@ def test_unseen_shapes_are_those_of_their_seed():
     assert all(s.n % 8 == s.k % 8 == 0 for s in shapes)
     public = {(s.m, s.n, s.k) for s in load_suite("public")}
     assert not public & {(s.m, s.n, s.k) for s in shapes}
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "int8", "tfloat32", "swiglu", "TN", "NN"])
+def test_rows_of_unseen_shapes_are_whole_chunks_of_tma(kind):
+    option = "dtypes" if kind in RESULT_DTYPE else "layouts" if kind in LAYOUTS else "epilogues"
+    shapes = load_suite("unseen:11:24", **{option: (kind,)})
+    for shape in shapes:
+        operand, result = bits_of(shape.storage_dtype), bits_of(shape.result_dtype)
+        rows = (shape.a_shape[1], operand), (shape.b_shape[1], operand), (shape.columns, result)
+        assert all(extent * bits % 128 == 0 for extent, bits in rows), shape
+        problem_of(shape)  # the model knows it
+    assert any(shape.m % 2 for shape in shapes) == (kind != "TN"), "other extents stay ragged"
 
 
 @pytest.mark.parametrize("name", ["unseen", "unseen:", "unseen:x", "unseen:1:2:3", "unseen:-1"])

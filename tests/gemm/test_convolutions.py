@@ -16,12 +16,14 @@ from tests.gemm.convolutions import CONVOLUTIONS, Convolution
 from tests.gemm.test_generate import check
 from warploom.decide import Config
 from warploom.decide.candidates import candidates
+from warploom.decide.price.read import read
+from warploom.decide.work import tiles_along
 from warploom.errors import Decline
 from warploom.gemm import recognise
 from warploom.gemm.equations import simplify
 from warploom.gemm.generate import tile_program
-from warploom.gemm.pixels import Box, padded_load
-from warploom.gemm.problem import Axis
+from warploom.gemm.pixels import padded_load
+from warploom.lower.trace import lower_trace
 from warploom.tile import ir
 
 _SMALL = Config(64, 64, 32, 3, consumers=1)
@@ -37,6 +39,42 @@ def test_problems(name: str) -> None:
     assert problem.computed == (False, False) and problem.batch == 1
     assert problem.layout == ("NT" if one.weights == "OHWI" else "NN")
     assert problem.taps == math.prod(one.taps)
+    if not problem.pixels:  # pixels that lie one after the other are rows of a matrix
+        assert problem.taps == 1 and one.stride == (1, 1)
+        return
+    wanted = [
+        (size, step, image, dilation * (taps - 1))
+        for size, image, taps, step, dilation in zip(
+            one.size, (one.h, one.w), one.taps, one.stride, one.dilation, strict=True
+        )
+        if size > 1
+    ]
+    assert list(problem.pixels[-len(wanted) :]) == wanted
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_program_has_as_many_tiles_as_its_problem_says(
+    name: str, rng: np.random.Generator
+) -> None:
+    gemm = recognise(replace(CONVOLUTIONS[name], n=CONVOLUTIONS[name].n or 3).function().func)
+    found = list(candidates(gemm.problem))
+    for number in rng.choice(len(found), 3):
+        config = found[number]
+        assert read(tile_program(gemm, config)).tiles == tiles_along(gemm.problem, config)
+
+
+def test_transposed_tiles_leave_in_chunks_if_these_are_boxes(rng: np.random.Generator) -> None:
+    gemm = recognise(Convolution(n=3, h=11, w=21, c=32, k=64).function().func)
+    seen = set()
+    for rows in (8, 16, 24, 40, 48, 64, 80, 96, 112, 160):
+        config = replace(_SMALL, tile_m=rows, swap_ab=True)
+        program = tile_program(gemm, config)
+        chunks = config.stores_in_chunks(gemm.problem, "float16")
+        seen.add(chunks)
+        decided = [one for step in lower_trace(program) for one in step.decisions]
+        stored = any("store into" in one and "by TMA, in chunks" in one for one in decided)
+        assert stored == chunks, (rows, config.box(gemm.problem))
+    assert seen == {True, False}
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -70,35 +108,12 @@ def test_convolutions_under_many_config(name: str, rng: np.random.Generator) -> 
         replace(_SMALL, tile_m=192, consumers=3, cluster_m=2),
         replace(_SMALL, tile_m=40, swap_ab=True, split_k=2),
         replace(_SMALL, tile_m=128, cluster_n=2, split_k=3),
+        replace(_SMALL, tile_m=64, swap_ab=True),
+        replace(_SMALL, tile_m=64, tile_n=128, swap_ab=True, consumers=2, split_k=2),
     ],
 )
 def test_shares_of_a_tile(config: Config, rng: np.random.Generator) -> None:
     check(Convolution(h=16, w=17, stride=(2, 2), epilogue=True).function(), config, rng)
-
-
-def test_boxes() -> None:
-    for shape, steps, rows, parts, peers in itertools.product(
-        ((32, 56, 56), (32, 7, 7), (1, 12, 20), (4, 300), (None, 14, 14)), ((1, 1), (2, 2), (3, 1)),
-        (8, 64, 128, 192, 256), (1, 2, 3), (1, 2),
-    ):  # fmt: skip
-        axes = [Axis(tirx.Var("x", "int32"), tirx.Var("e", "int32") if e is None else
-                     tirx.IntImm("int32", e)) for e in shape]  # fmt: skip
-        every = ((1,) * 3 + steps)[-len(shape) :]
-        if rows % (64 * parts) and parts > 1:
-            continue
-        box = Box.of(axes, every, rows, parts, peers)
-        if box is None:
-            assert max(every) * rows > 256 or rows % (parts * peers), (shape, every, rows)
-            continue
-        assert math.prod(box.extents) == rows
-        assert all(e * s <= 256 for e, s in zip(box.extents, every, strict=True))
-        wide = [e for e in box.extents if e > 1]
-        assert wide[0] % peers == 0
-        assert parts == 1 or (rows // parts) % math.prod(wide[1:]) == 0
-    whole = Box.of([Axis(tirx.Var("x", "int32"), tirx.IntImm("int32", e)) for e in (32, 56, 56)],
-                   (1, 1, 1), 128, 1, 1)  # fmt: skip
-    counts = [-(-e // b) for e, b in zip((32, 56, 56), whole.extents, strict=True)]
-    assert 128 * math.prod(counts) == 32 * 56 * 56
 
 
 def _grouped(groups: int) -> tirx.PrimFunc:

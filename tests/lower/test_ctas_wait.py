@@ -14,6 +14,7 @@ from tests.shared import tile_programs
 from tests.shared.lowered_programs import hinted, worst_error
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
+from warploom.lower.passes.reduce_splits import GIVEN_WORD
 from warploom.lower.trace import lower_trace
 
 #: The last passes before roles part.
@@ -90,6 +91,8 @@ def nest_after(stored: str, line: str) -> Callable[[str], str]:
 
 
 NEVER_SET = r"never ends: all CTAs that .* wait, CTA cta = 3 for the flag sums_given\[2, 0\]; CTA"
+#: Flags that are set, and that are not.
+SET, UNSET = f"T.uint64({GIVEN_WORD})", "T.uint64(0)"
 BOTH_WAIT = (
     r"wait, CTA cta = 1, rank = 1 for parity 0 of the mbarrier given\[0\]; "
     r"CTA cta = 0, rank = 0 for parity 0 of the mbarrier taken\[0\]\."
@@ -98,15 +101,17 @@ BOTH_WAIT = (
 MUTANTS: dict[str, tuple[str, Callable[[str], str], str | None]] = {
     "a part is forgotten": ("flags", instead("range(others)", "range(others - 1)"), None),
     "a flag is set too early": (
-        "flags", nest_after("acc_of_others[slot, consumer * 64 + y, x] =", "T.ptx.st("), None
+        "flags", nest_after("acc_of_others[slot, consumer * 64 + y, x] =", '"release"'), None
     ),
     "a flag is never set": (
-        "flags", instead('T.uint32(1), "", "release', 'T.uint32(0), "", "release'), NEVER_SET
+        "flags", instead(f'{SET}, "", "release', f'{UNSET}, "", "release'), NEVER_SET
     ),
     "nobody waits for a flag": (
-        "flags", instead("seen: T.uint32 = T.uint32(0)", "seen: T.uint32 = T.uint32(1)"), None
+        "flags", instead(f"seen: T.uint64 = {UNSET}", f"seen: T.uint64 = {SET}"), None
     ),
-    "flags are not cleared": ("flags", instead("] = T.uint32(0)", "] = T.uint32(1)"), None),
+    "another word is waited for": (
+        "flags", instead(f"while seen != {SET}", f"while seen == {UNSET}"), None
+    ),
     "the flag of another warpgroup": (
         "flags", instead("[slot, consumer]", "[slot, 0]"), NEVER_SET.replace("0\\]", "1\\]")
     ),

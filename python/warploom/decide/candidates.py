@@ -8,7 +8,7 @@ from itertools import product
 from warploom.decide.config import Config
 from warploom.decide.machine import H200, Machine
 from warploom.decide.problem import GemmProblem
-from warploom.decide.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_of
+from warploom.decide.work import UNKNOWN_EXTENT, operand_bytes, sizes, tiles_along, tiles_of
 from warploom.target.dtypes import bits_of
 from warploom.tile.choices import BY_NAME
 
@@ -106,8 +106,8 @@ def tiles(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
 
 def _may_alternate(problem: GemmProblem, config: Config, machine: Machine) -> bool:
     """Whether a CTA has several tiles of which warpgroups could compute every other one."""
-    m, n, _, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    count = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
+    down, across = tiles_along(problem, config)
+    count = down * across * (problem.batch or UNKNOWN_EXTENT)
     plain = not any(problem.computed) and not problem.reduced
     return plain and not config.swap_ab and config.consumers == 1 and count > machine.sms
 
@@ -171,8 +171,9 @@ def fits_at_once(problem: GemmProblem, config: Config, machine: Machine = H200) 
 
 def _splits(problem: GemmProblem, tile: Config, machine: Machine) -> list[int]:
     """Parts of the sum: several only where there are too few tiles for the SMs."""
-    m, n, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
-    count = -(-m // tile.tile_m) * -(-n // tile.tile_n) * batch
+    down, across = tiles_along(problem, tile)
+    _, _, k, batch = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
+    count = down * across * batch
     return [
         split
         for split in BY_NAME["split_k"].draws
@@ -191,9 +192,9 @@ def has_neighbours(problem: GemmProblem, config: Config) -> bool:
 
 
 def _has_neighbours(problem: GemmProblem, tile: Config, cluster_m: int, cluster_n: int) -> bool:
-    m, n = problem.m or UNKNOWN_EXTENT, problem.n or UNKNOWN_EXTENT
-    return (cluster_m == 1 or m > tile.tile_m * (cluster_m // 2)) and (
-        cluster_n == 1 or n > tile.tile_n * (cluster_n // 2)
+    down, across = tiles_along(problem, tile)
+    return (cluster_m == 1 or down > cluster_m // 2) and (
+        cluster_n == 1 or across > cluster_n // 2
     )
 
 

@@ -25,8 +25,19 @@ class Machine:
         Bytes of shared memory that the tensor cores of an SM read per cycle.
     receive_bytes : float
         Bytes per cycle that an SM receives from the L2 cache.
-    l2_bytes : float
-        Bytes per cycle that the L2 cache delivers to all SMs.
+    l2_bytes, distinct_bytes : float
+        Bytes per cycle that the L2 cache delivers to all SMs: if requests of several SMs for a line
+        join on their way, and if they do not (measured on an H100, 10,740 and 3,970, which has 5
+        of 6 parts of the cache).
+    neighbours : float
+        SMs side by side whose requests for a line always join: those of consecutive CTAs.
+    apart : float
+        Part of the time in which other readers of a line have come apart, so that their requests
+        do not join (186 GEMMs of an H100 and an H200, 2026-11-26).
+    partial_line : float
+        Part of the time of a whole line that a line takes of which a tap has a part; 0.65 of rows
+        of 128 bytes across lines (``tma-bandwidth``), 0.8 in 13 convolutions of channels that are
+        no multiple of 64 (H100, H200, 2026-11-26).
     l2_capacity : float
         Bytes of operands that stay in the L2 cache from one wave to the next.
     dram_bytes : float
@@ -56,8 +67,11 @@ class Machine:
     copy_cycles : float
         Cycles of the TMA unit for a box of a stage.
     same_line : float
-        Cycles of a step, times the root of the CTAs that read the same line of the L2 cache at the
-        same time: they wait for each other, less where they have come apart.
+        Cycles of a step for each CTA that reads the same line of the L2 cache at the same time: one
+        is served after the other (4 to 8 where 30 to 130 CTAs read one to twelve rows, H200).
+    partial_loads : float
+        Part by which rows of a load take longer at an SM for each line of 128 bytes that they touch
+        beyond the least: they have one of its four sectors.
     wait_cycles : float
         Cycles of one step in which a warpgroup waits for a stage.
     issue_cycles : float
@@ -86,10 +100,12 @@ class Machine:
     next_cta : float
         Microseconds between two CTAs of a grid that is not persistent, on one SM.
     part : float
-        Microseconds of a sum that CTAs share through a workspace, beside its bytes: flags are
-        cleared, set and seen (H100, 2026-11-26: 146 configs of six GEMMs, 2 to 32 parts).
-    dsmem, dsmem_bytes : float
-        Microseconds of a sum in a cluster, and bytes of it per cycle.
+        Microseconds of a sum that CTAs share through a workspace, beside its bytes: flags are set
+        and seen. It was 3.0 of 51 configs on an H100, 2026-11-26, with a kernel before that cleared
+        flags; the launch of such a kernel is not counted any more, here and in ``stream_k``.
+    dsmem, dsmem_each, dsmem_bytes : float
+        Microseconds of a sum in a cluster, more for each CTA that gives a part, and bytes of it per
+        cycle.
     stream_k, stream_k_steps : float
         Microseconds of the sums of stream-K, and part by which its steps take longer.
     throttle, throttle_us : float
@@ -117,7 +133,11 @@ class Machine:
     tensor_bytes: int = 4096
     shared_bytes: int = 128
     receive_bytes: float = 78.8
-    l2_bytes: float = 9640.0
+    l2_bytes: float = 12890.0
+    distinct_bytes: float = 4760.0
+    neighbours: float = 2.0
+    apart: float = 0.3
+    partial_line: float = 0.8
     l2_capacity: float = 50e6
     dram_bytes: float = 4.6e6
     halves: float = 0.297
@@ -131,7 +151,8 @@ class Machine:
     latency: float = 0.845
     load_cycles: float = 701.0
     copy_cycles: float = 33.5
-    same_line: float = 28.6
+    same_line: float = 4.5
+    partial_loads: float = 0.25
     wait_cycles: float = 1.92
     issue_cycles: float = 0.229
     order_cycles: float = 36.0
@@ -146,10 +167,11 @@ class Machine:
     partial_lines: float = 0.553
     partial_lines_dram: float = 0.573
     next_cta: float = 1.25
-    part: float = 4.25
-    dsmem: float = 1.09
+    part: float = 2.2
+    dsmem: float = 0.45
+    dsmem_each: float = 0.33
     dsmem_bytes: float = 18.3
-    stream_k: float = 1.6
+    stream_k: float = 0.8
     stream_k_steps: float = 0.0373
     fma_lanes: float = 128.0
     alu_lanes: float = 64.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from warploom.decide.pixels import PixelAxis
 from warploom.target import TMA, WgmmaKind, wgmma_kind
 from warploom.target.dtypes import bits_of, is_float8, with_dtype_names
 
@@ -56,6 +57,8 @@ class GemmProblem:
         the sum belongs to two of them. 1 of other products.
     reduced : int
         Columns of the result that a reduction of its rows spans; 0 if there is none.
+    pixels : tuple of PixelAxis
+        What the rows are, where a tile has a box of pixels; empty where rows are those of matrices.
     """
 
     m: int | None
@@ -74,6 +77,7 @@ class GemmProblem:
     computed: tuple[bool, bool] = (False, False)
     taps: int = 1
     reduced: int = 0
+    pixels: tuple[PixelAxis, ...] = ()
 
     def __str__(self) -> str:
         sizes = " x ".join(
@@ -84,6 +88,8 @@ class GemmProblem:
             parts.append(f"batch {'?' if self.batch is None else self.batch}")
         if self.taps > 1:
             parts.append(f"{self.taps} taps")
+        if self.pixels:
+            parts.append(f"pixels {' x '.join(map(_pixels, self.pixels))}")
         if self.reduced:
             parts.append(f"rows reduced over {self.reduced} columns")
         if self.products > 1:
@@ -91,6 +97,11 @@ class GemmProblem:
         if self.inputs:
             parts.append("epilogue reads " + ", ".join(" ".join(words) for words in self.inputs))
         return ", ".join([*parts, f"out {', '.join(self.outputs)}"])
+
+
+def _pixels(axis: PixelAxis) -> str:
+    extent = "?" if axis.extent is None else str(axis.extent)
+    return f"{extent} in steps of {axis.step}" if axis.step > 1 else extent
 
 
 def _dtypes(problem: GemmProblem) -> str:

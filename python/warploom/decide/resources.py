@@ -11,6 +11,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
 from typing import Any, Self
 
+from warploom.decide.pixels import are_boxes, box_of
 from warploom.decide.problem import ALIGN, GemmProblem, has_chunks, kind_of
 from warploom.errors import IllegalCombination
 from warploom.target import (
@@ -22,7 +23,7 @@ from warploom.target import (
 )
 from warploom.target.arch import Arch
 from warploom.target.dtypes import bits_of
-from warploom.target.swizzle import ATOM_ROWS
+from warploom.target.swizzle import ATOM_ROWS, transposed_chunks
 from warploom.tile.choices import BY_NAME, PING_PONG_WARPGROUPS, ROWS
 
 #: Bytes of the elements of results that are stored by TMA, as stage_stores does.
@@ -105,6 +106,11 @@ class KernelChoices(
         a, b = self.cluster_n, self.cluster_m
         return 1 if a_rows % (a * ATOM_ROWS) else a, 1 if b_rows % (b * ATOM_ROWS) else b
 
+    def box(self, problem: GemmProblem) -> tuple[int, ...] | None:
+        """Extents of a tile along the axes of its pixels; None if no box has as many."""
+        parts = 1 if self.swap_ab else self.consumers
+        return box_of(problem.pixels, self.tile_m, parts, self.cluster_n)
+
     def shared_bytes(self, problem: GemmProblem) -> int:
         """Shared memory of a CTA: operands, what stores go through, sums of slice-K, barriers."""
         stores = {
@@ -131,12 +137,14 @@ class KernelChoices(
 
         Of those that are computed as the transpose, the others go through a whole tile: bytes, of
         which a thread has too few neighbours; rows of other than whole 16 bytes, which TMA cannot
-        store; and pixels of several taps, which chunks of 8 rows may be no box of.
+        store; and pixels of which chunks are no boxes.
         """
         size = bits_of(dtype) // 8
-        if not self.swap_ab:
+        if not self.swap_ab or size not in _STAGED_BYTES:
             return size in _STAGED_BYTES
-        return size in _STAGED_BYTES and has_chunks(problem, dtype) and problem.taps == 1
+        box = self.box(problem) if problem.pixels else None
+        heights = set(transposed_chunks(self.tile_m, WGMMA_M, size)) if box else ()
+        return has_chunks(problem, dtype) and all(are_boxes(box, height) for height in heights)
 
     def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
         size = bits_of(dtype) // 8

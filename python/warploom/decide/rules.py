@@ -100,6 +100,13 @@ def _of_tiles(config: KernelChoices, problem: GemmProblem) -> Iterator[str]:
             f"A tile of {config.tile_m} x {config.tile_n}: a TMA box has at most {TMA.box_extent} "
             "elements along a dimension."
         )
+    if problem.pixels and config.box(problem) is None:
+        steps = ", ".join(str(axis.step) for axis in problem.pixels)
+        yield (
+            f"tile_m = {config.tile_m}: no box of so many pixels can be loaded in steps of {steps} "
+            f"and shared by {config.consumers} consumers and cluster_n = {config.cluster_n} CTAs; "
+            "use a power of two, and smaller clusters."
+        )
     width = problem.reduced
     if width and (config.swap_ab or not _spans_reduced(config, problem)):
         yield (

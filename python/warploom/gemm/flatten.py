@@ -44,8 +44,8 @@ def flatten(gemm: GemmFunction) -> GemmFunction:
     )  # fmt: skip
     views = tuple(View(param, view) for param, view in flat.views.items())
     return replace(
-        gemm, rows=flat.row, pixels=(), products=products, outputs=outputs, views=views,
-        reductions=reductions,
+        gemm, problem=replace(gemm.problem, pixels=()), rows=flat.row, pixels=(),
+        products=products, outputs=outputs, views=views, reductions=reductions,
     )  # fmt: skip
 
 

@@ -7,10 +7,8 @@ reaches over the edges. So the image is neither copied to a matrix nor padded.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -19,15 +17,12 @@ from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Var
 
+from warploom.decide.pixels import PixelAxis
 from warploom.gemm.equations import simplify, strip_casts
 from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis
-from warploom.lower.analysis.rows import part_of_rows, row_dimensions
-from warploom.target import TMA, WGMMA_M
+from warploom.target import TMA
 from warploom.tile import ir
-
-#: Extents that a box is chosen for where only the launch knows one: few images, or many.
-_UNKNOWN = (1, 32)
 
 
 def padded_load(value: Any) -> TensorLoad | None:
@@ -157,77 +152,25 @@ def find_pixels(
     return () if plain and len(ordered) == 1 else ordered
 
 
-@dataclass(frozen=True)
-class Box:
-    """Extents of the pixels of a tile, one for each of their axes."""
+def pixel_axes(
+    axes: Sequence[Axis], summed: Sequence[Axis], load: TensorLoad
+) -> tuple[PixelAxis, ...]:
+    """What decisions know of pixels: extents and steps, and how far the taps of a pixel reach.
 
-    extents: tuple[int, ...]
-
-    @classmethod
-    def of(
-        cls, axes: Sequence[Axis], steps: Sequence[int], rows: int, parts: int, peers: int
-    ) -> Box | None:
-        """The box of ``rows`` pixels that covers the axes with the fewest tiles.
-
-        Parameters
-        ----------
-        axes : sequence of Axis
-        steps : sequence of int
-            Elements of the image from one pixel to the next, for each axis: a box of TMA has at
-            most 256 of them.
-        rows : int
-        parts : int
-            Warpgroups that share the rows.
-        peers : int
-            CTAs of a cluster that load a part of them each.
-
-        Returns
-        -------
-        Box or None
-            None if no box has so many.
-        """
-        found = [
-            box for box in _factorisations(rows, len(axes))
-            if all(e * s <= TMA.box_extent for e, s in zip(box, steps, strict=True))
-            and _divides(box, rows, parts, peers)
-        ]  # fmt: skip
-        if not found:
-            return None
-        sizes = [static(axis.extent) for axis in axes]
-
-        def cost(box: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-            tiles = 0.0
-            for unknown in _UNKNOWN if None in sizes else _UNKNOWN[:1]:
-                known = [size or unknown for size in sizes]
-                count = math.prod(-(-s // e) for s, e in zip(known, box, strict=True))
-                tiles += count * rows / math.prod(known)
-            # Of equal ones that with the longest rows, whose pixels are neighbours in memory.
-            return tiles, tuple(-extent for extent in reversed(box))
-
-        return cls(min(found, key=cost))
-
-
-def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
-    if count == 1:
-        yield (number,)
-        return
-    for first in range(1, number + 1):
-        if number % first == 0:
-            for rest in _factorisations(number // first, count - 1):
-                yield (first, *rest)
-
-
-def _divides(box: tuple[int, ...], rows: int, parts: int, peers: int) -> bool:
-    """Whether warpgroups, pieces that they store, and CTAs of a cluster get boxes as well."""
-    ranges = [(0, tirx.IntImm("int32", extent)) for extent in box]
-    dimensions = row_dimensions(ranges, rows)
-    first = next((extent for extent in box if extent > 1), 1)
-    if dimensions is None or first % peers:
-        return False
-    share = rows // parts
-    inner = math.prod(list(itertools.dropwhile(lambda extent: extent == 1, box))[1:])
-    if parts > 1 and share % inner:
-        return False
-    if share % WGMMA_M:
-        return True
-    return part_of_rows(ranges, dimensions, rows // WGMMA_M - 1, WGMMA_M) is not None
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Those of :func:`find_pixels`.
+    summed : sequence of Axis
+        Those of the sum.
+    load : TensorLoad
+        The first factor of the product.
+    """
+    found = []
+    for axis in axes:
+        dimension = next(d for d, index in enumerate(load.indices) if axis.var in ir.uses(index))
+        index, image = load.indices[dimension], static(load.source.shape[dimension])
+        steps = ((step_of(index, tap.var), static(tap.extent)) for tap in summed)
+        reach = sum(abs(step) * (count - 1) for step, count in steps if step and count)
+        found.append(PixelAxis(static(axis.extent), step_of(index, axis.var) or 1, image, reach))
+    return tuple(found)

@@ -24,7 +24,7 @@ from warploom.gemm.axes import Axes
 from warploom.gemm.equations import loads, narrow, read_equations
 from warploom.gemm.flatten import flatten
 from warploom.gemm.memory import bits_in_memory, operand_faults, static
-from warploom.gemm.pixels import padded_load
+from warploom.gemm.pixels import padded_load, pixel_axes
 from warploom.gemm.problem import Axis, GemmFunction, Operand, Output, Product
 from warploom.gemm.reductions import split_reductions
 from warploom.gemm.sums import SumReader
@@ -100,8 +100,9 @@ def read_product(func: PrimFunc) -> GemmFunction:
         raise Decline(f"rows are reduced over parts of {sorted(widths)} columns; make them equal.")
     outputs = outputs if stored else []
     problem = _problem(axes, products, outputs, allows_tf32(func))
+    pixels = axes.pixels and pixel_axes(axes.pixels, axes.summed, products[0].a.load)
     problem = replace(
-        problem, reduced=max(widths, default=0),
+        problem, reduced=max(widths, default=0), pixels=pixels,
         outputs=(*problem.outputs, *(str(reduction.buffer.dtype) for reduction in reductions)),
     )  # fmt: skip
     anchor = next(iter(sums.values())).block.name_hint

@@ -18,7 +18,7 @@ from warploom.decide.config import Config
 from warploom.decide.problem import ALIGN
 from warploom.errors import Decline
 from warploom.gemm.equations import simplify
-from warploom.gemm.pixels import Box, step_of
+from warploom.gemm.pixels import step_of
 from warploom.gemm.problem import Axis, GemmFunction
 from warploom.ops.copy_strided import CACHE_HINT, STEPS
 from warploom.target.dtypes import bits_of
@@ -68,16 +68,9 @@ class TilePlaces:
         gemm, config = self.gemm, self.config
         if not gemm.pixels:
             return (config.tile_m,)
-        load = gemm.products[0].a.load
-        steps = [max(step_of(i, axis.var) for i in load.indices) for axis in gemm.pixels]
-        parts = 1 if config.swap_ab else config.consumers
-        box = Box.of(gemm.pixels, steps, config.tile_m, parts, config.cluster_n)
-        if box is None:
-            raise Decline(
-                f"No box of {config.tile_m} pixels of {load.source.name} can be loaded in steps of "
-                f"{steps} and shared by {parts} warpgroups and {config.cluster_n} CTAs."
-            )
-        return box.extents
+        box = config.box(gemm.problem)
+        assert box is not None, "the config was checked"
+        return box
 
     def _start(self, axis: Axis, number: Any) -> None:
         """Where the tile of that number along an axis begins."""

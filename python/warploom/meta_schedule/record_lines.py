@@ -17,6 +17,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from warploom.decide.old_records import read_config, with_new_key
+from warploom.decide.pixels import PixelAxis
 from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
 from warploom.meta_schedule.records import Record
@@ -147,7 +148,9 @@ def problem_of_line(line: Mapping[str, Any]) -> GemmProblem:
             bits_of(dtype)
     except IllegalCombination as error:
         raise ValueError(str(error)) from None
-    return GemmProblem(**{name: _frozen(value) for name, value in values.items()})
+    frozen = {name: _frozen(value) for name, value in values.items()}
+    frozen["pixels"] = tuple(PixelAxis(*axis) for axis in frozen["pixels"])
+    return GemmProblem(**frozen)
 
 
 def _mistakes(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -68,12 +68,12 @@ def is_window(equation: Equation) -> bool:
     long = {var for var, extent in equation.spatial if not ir.is_constant(extent, 1)}
     if not isinstance(column, Var) or column not in long:
         return False
-    return any(
-        load.indices[-1].same_as(column)
-        and long <= set().union(*map(ir.uses, load.indices))
-        for load in loads(term)
-        if load.indices and not load.source.same_as(equation.buffer)
-    )
+    inner = {var for var, _ in equation.reduction}
+    for load in loads(term):
+        used = set().union(*map(ir.uses, load.indices))
+        if used & inner and long <= used and load.indices[-1].same_as(column):
+            return True
+    return False
 
 
 def _without_single_steps(equation: Equation) -> Equation:

@@ -103,6 +103,11 @@ def _none(field: str, why: str) -> Constant:
     return Constant(field, (), None, why)
 
 
+def _partial_line(v: Values) -> float:
+    whole, crossing = (v[f"tma-bandwidth all SMs, L2{where}"] for where in ("", ", across lines"))
+    return whole / crossing / CROSSING_LINES
+
+
 def _tensor_bytes(v: Values) -> float:
     cycles = v["wgmma-f16 ss n=256, 2 warpgroups"]
     return round(2 * 256 * _PER_COLUMN * 2 / cycles)
@@ -128,14 +133,21 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
     return max(0.0, statistics.linear_regression(xs, ys).slope) if len({*xs}) > 1 else 0.0
 
 
+#: SMs that share a box from which on their requests join.
+_MANY_READERS = 8
+
+
 def _same_line(v: Values) -> float:
+    """Of boxes that many SMs share: those of few take as long as distinct lines."""
     points = []
     for case, cycles in v.cases("same-line").items():
         if not case.endswith(" readers"):
             continue  # of fewer SMs than all
         count = case.split()[0]
         readers = v["sms"] if count == "all" else float(count)
-        points.append((math.sqrt(readers), cycles))
+        if readers < _MANY_READERS:
+            continue
+        points.append((readers, cycles))
     return _slope(points)
 
 
@@ -205,6 +217,15 @@ CONSTANTS = (
     Constant("shared_bytes", ("wgmma-f16",), _shared_bytes, "m64n8k16, which reads most"),
     _is("receive_bytes", "tma-bandwidth", "one SM, L2", "6 boxes of 32 KB at a time"),
     _is("l2_bytes", "tma-bandwidth", "all SMs, L2, 8 readers", "SMs share boxes, as in a GEMM"),
+    _is("distinct_bytes", "tma-bandwidth", "all SMs, L2", "each SM has boxes of its own"),
+    Constant(
+        "neighbours", ("same-line",), lambda v: v["same-line 1 readers"] / v["same-line 2 readers"],
+        "the time of a box of one SM in that of two side by side",
+    ),
+    _none("apart", "how far the CTAs of a kernel drift apart: found on whole kernels"),
+    Constant(
+        "partial_line", ("tma-bandwidth",), _partial_line, "whole lines to rows that cross lines"
+    ),
     Constant("l2_capacity", ("l2-capacity",), _l2_capacity, "where half of the rate is lost"),
     _is("dram_bytes", "dram-read", "reads", "a sweep over twelve times the L2 cache"),
     _is("halves", "l2-halves", "second readers", "their place between a hit and memory"),
@@ -217,7 +238,8 @@ CONSTANTS = (
     _is("fill", "tma-fill", "cold to warm", "four boxes of each SM"),
     _time("latency", "tma-loaded-latency", "32 KB stages, L2", "while all SMs load"),
     _is("copy_cycles", "tma-per-box", "8 rows", "boxes so small that their bytes do not count"),
-    Constant("same_line", ("same-line",), _same_line, "the slope over the root of the readers"),
+    Constant("same_line", ("same-line",), _same_line, "the slope over the readers, of 256 rows"),
+    _none("partial_loads", "a sector of a line of four"),
     Constant("wait_cycles", ("mainloop",), _wait, "of complete phases, less a step without waits"),
     Constant("issue_cycles", ("wgmma-f16",), _issue, "the line over the columns at 0 columns"),
     _is("order_cycles", "named-barrier", "256 threads", "bar.sync of two warpgroups"),
@@ -249,6 +271,7 @@ CONSTANTS = (
     _time("next_cta", "next-cta", "one CTA an SM", "by the SM's own clock"),
     Constant("part", ("workspace",), _part, "a tile without bytes, with its flag"),
     Constant("dsmem", ("dsmem-latency", "clock"), _dsmem, "two barriers of the cluster and a load"),
+    _none("dsmem_each", "waits for several CTAs: found on kernels of 2 to 8 parts"),
     _is("dsmem_bytes", "dsmem-bandwidth", "loads, cluster of 2, all SMs", "loads of 16 bytes"),
     Constant("stream_k", ("workspace",), _part, "sums of stream-K take the same way"),
     _none("stream_k_steps", "the index arithmetic of the loop: a program's instructions"),

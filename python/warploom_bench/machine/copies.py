@@ -6,12 +6,12 @@ One thread of each CTA requests boxes of 128-byte rows, as many at a time as its
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from warploom_bench.machine.probe import ROW_BYTES, Probe
-from warploom_bench.machine.rig import Out, Rig, sum_of_words
+from warploom_bench.machine.rig import FILL, Out, Rig, sum_of_words
 
 _WORDS = ROW_BYTES // 4
 #: Bytes of a ring: most of the shared memory of an SM.
@@ -97,6 +97,10 @@ MB_PROBE {
 COPIES = {
     rows: Probe(f"copy-{rows}", SOURCE, threads=128, shared=RING, box=rows) for rows in (8, 64, 256)
 }
+#: Boxes of rows that lie across lines: seven of eight rows take two.
+CROSSING = Probe("copy-crossing", SOURCE, threads=128, shared=RING, box=256, pitch=ROW_BYTES + 16)
+#: Fills the memory of these rows.
+FILL_CROSSING = Probe("fill-crossing", FILL.source, threads=FILL.threads, pitch=CROSSING.pitch)
 
 
 @dataclass(frozen=True)
@@ -169,15 +173,24 @@ class Plan:
                 self.readers, self.shift, self.begin, self.box_bytes, self.later,
                 self.together]  # fmt: skip
 
-    def sums(self, ctas: int, rows: int) -> np.ndarray:
-        """What each CTA should have loaded, added up; memory has so many rows."""
+    def order(self, ctas: int, steps: int) -> list[list[int]]:
+        """The boxes that each CTA loads in its first steps."""
         found = []
         for cta in range(ctas):
             start = (cta + self.later) % ctas // self.readers * self.spread
+            found.append([
+                self.begin + inner * bool(self.stride)
+                + (start + step * self.stride * self.together) % self.boxes
+                for step, inner in itertools.product(range(steps), range(self.together))
+            ])  # fmt: skip
+        return found
+
+    def sums(self, ctas: int, rows: int) -> np.ndarray:
+        """What each CTA should have loaded, added up; memory has so many rows."""
+        found = []
+        for boxes in self.order(ctas, self.steps):
             total = 0
-            for step, inner in itertools.product(range(self.steps), range(self.together)):
-                place = (start + step * self.stride * self.together) % self.boxes
-                box = self.begin + place + inner * bool(self.stride)
+            for box in boxes:
                 first = box * self.rows + self.shift
                 count = max(0, min(rows - first, self.rows))
                 total += sum_of_words(first * _WORDS, count * _WORDS)
@@ -193,6 +206,27 @@ def run(rig: Rig, plan: Plan, ctas: int, check: bool = False) -> Out:
     if check:
         rig.check(f"copies {plan}", out.sums, plan.sums(ctas, rig.filled_rows))
     return out
+
+
+def cycles_across_lines(rig: Rig, plan: Plan, ctas: int) -> list[float]:
+    """Samples of the cycles of a box in the median CTA, of rows that lie across lines."""
+    assert plan.rows == CROSSING.box and plan.together == 1 and not plan.shift
+    rows, words = plan.touched * plan.rows, CROSSING.pitch // 4
+    data = rig.scratch(rows, CROSSING.pitch // 2)
+    rig.launch(FILL_CROSSING, [rows * CROSSING.pitch // ROW_BYTES], 4 * rig.sms, data)
+
+    def run_once(steps: int, check: bool) -> Out:
+        short = replace(plan, steps=steps)
+        return rig.launch(CROSSING, short.parameters(check), ctas, data)
+
+    places = plan.order(ctas, 2)
+    sums = [
+        sum(sum_of_words((box * plan.rows + row) * words, _WORDS)
+            for box in boxes for row in range(plan.rows)) % 2**32
+        for boxes in places
+    ]  # fmt: skip
+    rig.check(f"copies across lines {plan}", run_once(2, True).sums, np.array(sums))
+    return rig.sample(lambda: float(np.median(run_once(plan.steps, False).cycles)) / plan.steps)
 
 
 def checked(rig: Rig, plan: Plan, ctas: int) -> Plan:

@@ -6,6 +6,8 @@ import numpy as np
 
 from warploom_bench.machine.copies import (
     COPIES,
+    CROSSING,
+    FILL_CROSSING,
     FINE,
     FIRST,
     LARGE,
@@ -15,6 +17,7 @@ from warploom_bench.machine.copies import (
     beyond_l2,
     boxes_of,
     checked,
+    cycles_across_lines,
     cycles_of_a_box,
     flush,
     run,
@@ -93,6 +96,10 @@ def bandwidth(rig: Rig) -> Samples:
         hit = Plan(rig.steps(1000), near, spread=7, readers=readers, **STREAM)
         cycles = cycles_of_a_box(rig, hit, ctas)
         yield where, [ctas * hit.box_bytes / one for one in cycles]
+    for where, readers in (("", 1), (f", {_SHARERS} readers", _SHARERS)):
+        hit = Plan(rig.steps(1000), near, spread=7, readers=readers, **STREAM)
+        cycles = cycles_across_lines(rig, hit, rig.sms)
+        yield f"all SMs, L2, across lines{where}", [rig.sms * hit.box_bytes / c for c in cycles]
     far = boxes_of(rig, 12 * rig.l2_bytes, LARGE)
     one = Plan(rig.steps(250), far, **STREAM)
     checked(rig, one, 1)
@@ -214,7 +221,10 @@ MEASUREMENTS = (
         "tma-fill", "ratio", "the first stage, from a cold L2 cache", (*_USUAL, *_STREAMED), fill
     ),
     Measurement("tma-per-box", "cycles", "a box of one SM, many at a time", _ALL, per_box),
-    Measurement("tma-bandwidth", "bytes/cycle", "what arrives by TMA", _STREAMED, bandwidth),
+    Measurement(
+        "tma-bandwidth", "bytes/cycle", "what arrives by TMA",
+        (*_STREAMED, CROSSING, FILL_CROSSING), bandwidth,
+    ),
     Measurement("dram-read", "bytes/us", "what memory delivers to all SMs", _STREAMED, dram_rate),
     Measurement("l2-capacity", "bytes/cycle", "reading a set again and again", _USUAL, capacity),
     Measurement(

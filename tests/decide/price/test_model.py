@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from tests.decide.price.random_configs import random_configs
+from warploom.decide.config import Config
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
 from warploom.decide.price.gemm import work_of
+from warploom.decide.price.launch import launch_of
 from warploom.decide.price.model import price
-from warploom.decide.price.step import interleaved
+from warploom.decide.price.step import interleaved, step_of
 from warploom.decide.price.work import Nest, Work
 from warploom.decide.problem import GemmProblem
 from warploom.target.gpus import GPUS
@@ -78,6 +80,56 @@ def test_fewer_sms_are_never_faster(rng: np.random.Generator) -> None:
     for work in _works(rng, 10):
         many = work._replace(batch=work.batch * 4096)
         assert price(many, small).total >= price(many).total * (1 - 1e-12), work
+
+
+def test_readers_that_have_come_apart_are_never_faster(rng: np.random.Generator) -> None:
+    """From no step to all of them, of works that the L2 cache limits and of others."""
+    parts = [replace(H200, apart=part) for part in (0.0, 0.5, 1.0)]
+    slower = 0
+    for work in _works(rng, 10):
+        times = [price(work, machine).without_policies for machine in parts]
+        assert times == sorted(times), work
+        slower += times[2] > 1.1 * times[0]
+    assert slower
+
+
+_APART = replace(H200, apart=1.0, distinct_bytes=500.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "cluster", "split", "rows"),
+    [
+        (8, (1, 1), 1, 128 + 64),  # consecutive CTAs have a column, and so the same rows of B
+        (1, (1, 1), 1, 64 + 128),  # they have a row of tiles
+        (8, (2, 1), 1, 128 + 64),  # each of two loads half of what both have
+        (8, (1, 2), 1, 64 + 128 / 2),  # and the next cluster has the same columns
+        (8, (1, 1), 2, 128 + 128),  # they have the same tile, at other steps
+    ],
+)  # fmt: skip
+def test_requests_of_consecutive_ctas_join(group, cluster, split, rows) -> None:
+    """All SMs have a tile of 128 x 128, and the L2 cache is what limits them."""
+    config = Config(
+        128, 128, 64, stages=4, group=group, split_k=split, cluster_m=cluster[0],
+        cluster_n=cluster[1],
+    )  # fmt: skip
+    problem = replace(_PLAIN, m=1024, n=2048 // split, k=65536)
+    work = work_of(problem, config)
+    launch = launch_of(work, _APART.gpu)
+    assert launch.running == 128 and launch.waves == 1
+    cycles = 128 * rows * 128 / _APART.distinct_bytes
+    assert step_of(work, _APART, launch).cycles == pytest.approx(cycles, rel=0.02)
+
+
+def test_a_line_that_many_ctas_read_takes_its_time() -> None:
+    """One row of A for 116 CTAs: clusters ask less often."""
+    problem = replace(_PLAIN, m=1, n=1856, k=8192)
+    alone, together = (
+        price(work_of(problem, Config(64, 16, 64, stages=8, consumers=1, cluster_n=wide))).loop
+        for wide in (1, 4)
+    )
+    steps = 8192 / 64
+    assert alone > steps * 116 * H200.same_line / H200.clock
+    assert together < 0.7 * alone
 
 
 @pytest.mark.parametrize("name", [name for name, gpu in GPUS.items() if gpu.arch.name == "sm_90a"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.decide.price.random_configs import random_configs
+from tests.gemm.convolutions import CONVOLUTIONS
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import FUNCTIONS, Function
 from warploom.decide.price.gemm import work_of
@@ -74,3 +76,15 @@ def test_of_gemms_of_any_size(rng: np.random.Generator) -> None:
 def test_of_sizes_that_the_launch_knows(rng: np.random.Generator) -> None:
     _check(gemm_functions.matmul(None, 256, 512), rng, 6, set())
     _check(gemm_functions.batched("b", "m", 72), rng, 4, set())
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_of_convolutions(name: str, rng: np.random.Generator) -> None:
+    """All but the loads: a program does not say how many pixels of its boxes there are."""
+    one = CONVOLUTIONS[name]
+    function = replace(one, n=one.n or 3).function()
+    _check(function, rng, 4, {"loads", "epilogue"} if one.epilogue else {"loads"})
+    gemm = recognise(function.func)
+    for config in random_configs(gemm.problem, rng, 4):
+        by_formulas = price(work_of(gemm.problem, config)).total
+        assert price(read(tile_program(gemm, config))).total == pytest.approx(by_formulas, rel=0.1)

@@ -29,7 +29,7 @@ _POSTPROC = "tvm_callback_cuda_postproc"
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one line of a kernel.
+    """A change of one line of the kernel, the last one of the source.
 
     Attributes
     ----------
@@ -40,8 +40,6 @@ class Edit:
         for the line as it was.
     which, of : int
         The kernel has ``of`` lines with that part; the one with number ``which`` changes.
-    kernel : int
-        Number of the kernel, counted from the last one of the source.
     """
 
     line: str
@@ -49,12 +47,11 @@ class Edit:
     new: str
     which: int = 0
     of: int = 1
-    kernel: int = 0
 
     def apply(self, source: str) -> str:
         """The source with this change; an assertion fails unless there are ``of`` such lines."""
         starts = [found.start() for found in _KERNEL.finditer(source)]
-        start, end = [*starts, len(source)][-2 - self.kernel :][:2]
+        start, end = [*starts, len(source)][-2:]
         head, tail, lines = source[:start], source[end:], source[start:end].split("\n")
         found = [i for i, line in enumerate(lines) if self.line in line]
         assert len(found) == self.of, f"{len(found)} lines have {self.line!r}, expected {self.of}"

@@ -6,18 +6,18 @@ from tests.emulator.mutants.mutation import Edit, drop, instead, replace
 from tests.emulator.mutants.sm90 import ERROR, NAMED_BARRIER, RACE, Mutant
 
 #: Lines of the generated source.
-PUBLISH, POLL = "st_release_gpu_global_u32((&", "ld_acquire_gpu_global_u32(seen_ptr"
-STILL_WAITING = "if (!((seen_ptr[0] == (uint)0))) { break; }"
-CLEARED = "sums_given_ptr[((int)threadIdx.x)] = (uint)0;"
+PUBLISH, POLL = "st_release_gpu_global_u64((&", "ld_acquire_gpu_global_u64(seen_ptr"
+STILL_WAITING = "if (!((seen_ptr[0] != "
+CLEARED = "st_relaxed_gpu_global_u64((&"
 SUMS = ("ld.global.v4.f32", "st.global.v4.f32", "nothing orders the two")
 #: The same accesses, as functions that order nothing.
 RELAXED_STORE = (
-    '[](uint* p, uint v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" '
-    ':: "l"(p), "r"(v) : "memory"); }((&'
+    '[](uint64_t* p, uint64_t v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" '
+    ':: "l"(p), "l"(v) : "memory"); }((&'
 )
 RELAXED_LOAD = (
-    '[](uint& v, uint* p) { asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" '
-    ': "=r"(v) : "l"(p) : "memory"); }(seen_ptr'
+    '[](uint64_t& v, uint64_t* p) { asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" '
+    ': "=l"(v) : "l"(p) : "memory"); }(seen_ptr'
 )
 
 
@@ -36,12 +36,14 @@ STREAM_K = (
             (drop(NAMED_BARRIER, 3, 4),), RACE, *SUMS),
     _shared("only the thread that waits knows when the sums are there",
             (drop(NAMED_BARRIER, 0, 4),), RACE, *SUMS),
-    _shared("flags are not cleared",
-            (Edit(CLEARED, "", "", kernel=1),), RACE, *SUMS),
+    _shared("flags are not cleared, so that the next launch finds them set",
+            (drop(CLEARED),), RACE, *SUMS),
+    _shared("any word but 0 is a flag that is set",
+            (instead(STILL_WAITING, "if (seen_ptr[0] != 0) { break; }"),), RACE, *SUMS),
     _shared("the flag is never set",
             (drop(PUBLISH),), ERROR, "livelock"),
     _shared("the sum of another slot is waited for",
-            (replace(POLL, "- stride_ptr_1[0])])", "- 0)])"),), ERROR, "livelock"),
+            (replace(POLL, "+ 1) * stride", "+ 0) * stride"),), ERROR, "livelock"),
 )  # fmt: skip
 
 # --- reduce_in_clusters: two CTAs of a cluster share three tiles ---

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from warploom.decide.config import Config
+from warploom.decide.pixels import inside, pixels_of_images, pixels_seen
 from warploom.decide.price.work import (
     UNKNOWN_EXTENT,
     Load,
@@ -10,9 +13,11 @@ from warploom.decide.price.work import (
     TileOut,
     Work,
     chunk_lines,
+    lines_of_taps,
     lines_touched,
 )
 from warploom.decide.problem import GemmProblem, kind_of
+from warploom.decide.work import tiles_along
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
@@ -37,16 +42,19 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     products, taps = problem.products, problem.taps
     of_a, of_b = config.multicast(problem)
     a_bytes, b_bytes = problem.a_bits / 8, problem.b_bits / 8
-    lines_a, lines_b = _lines(problem, config)
+    tiles = tiles_along(problem, config)
     policy_a, policy_b = (policy or "" for policy in POLICIES[config.l2_policy])
+    memory = (_pixels if problem.pixels else _matrices)(problem, config, tiles[0], m, k)
     loads = (
         Load(
-            tile_m, depth * a_bytes, m, (True, False), of_a, lines_a, tile_m * (k * a_bytes),
-            m * k / taps * a_bytes * batch, policy=policy_a,
+            tile_m, depth * a_bytes, m, (True, False), of_a, memory.lines[0],
+            memory.seen * a_bytes, memory.total * a_bytes * batch, True, 1.0, policy_a,
+            memory.inside[0], memory.of_taps,
         ),
         Load(
-            products * tile_n, depth * b_bytes, products * n, (False, True), of_b, lines_b,
-            products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, policy=policy_b,
+            products * tile_n, depth * b_bytes, products * n, (False, True), of_b, memory.lines[1],
+            products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, True, 1.0,
+            policy_b, memory.inside[1], memory.of_taps,
         ),
     )  # fmt: skip
     rows, columns = config.accumulator
@@ -58,7 +66,7 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     )  # fmt: skip
     operands = products if problem.computed[1] else 1
     return Work(
-        (-(-m // tile_m), -(-n // tile_n)),
+        tiles,
         batch,
         taps * -(-(k // taps) // depth),
         loads,
@@ -84,8 +92,26 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     )
 
 
-def _lines(problem: GemmProblem, config: Config) -> tuple[float, float]:
-    """Lines of the L2 cache that rows of a stage touch of A and of B, for each that they fill."""
+class _Memory(NamedTuple):
+    """How the operands lie in memory.
+
+    Attributes
+    ----------
+    lines, inside, of_taps
+        As of :class:`Load`: of A and of B, and of both.
+    seen, total : float
+        Elements of A that a tile loads, and that there are.
+    """
+
+    lines: tuple[float, float]
+    seen: float
+    total: float
+    inside: tuple[float, float] = (1.0, 1.0)
+    of_taps: bool = False
+
+
+def _matrices(problem: GemmProblem, config: Config, down: int, m: int, k: int) -> _Memory:
+    """Operands that are matrices."""
     run = (problem.k or 0) // problem.taps
     depth, layout = config.tile_k, problem.layout
     a, b = problem.a_bits / 8, problem.b_bits / 8
@@ -94,8 +120,30 @@ def _lines(problem: GemmProblem, config: Config) -> tuple[float, float]:
     else:
         of_a = lines_touched(config.tile_m * a, (problem.m or 0) * a)
     if layout[1] == "T":
-        return of_a, lines_touched(depth * b, run * b)
-    return of_a, lines_touched(config.tile_n * b, (problem.n or 0) * b)
+        of_b = lines_touched(depth * b, run * b)
+    else:
+        of_b = lines_touched(config.tile_n * b, (problem.n or 0) * b)
+    return _Memory((of_a, of_b), config.tile_m * k, m * k / problem.taps)
+
+
+def _pixels(problem: GemmProblem, config: Config, down: int, m: int, k: int) -> _Memory:
+    """Images and filters, of which ``down`` boxes have all pixels.
+
+    Channels of a tap do not fill its steps, nor pixels their boxes, and some lie in the padding.
+    CTAs load the same lines for other taps, at other times.
+    """
+    axes, taps, channels = problem.pixels, problem.taps, k // problem.taps
+    (of_a, of_b), *_ = _matrices(problem, config, down, m, k)
+    if taps > 1:
+        of_a = lines_of_taps(channels * problem.a_bits / 8)
+    if taps > 1 and problem.layout[1] == "T":
+        of_b = lines_of_taps(channels * problem.b_bits / 8)
+    filled = channels / (-(-channels // config.tile_k) * config.tile_k)
+    seen = min(pixels_seen(axes, config.box(problem) or ()), config.tile_m * taps)
+    return _Memory(
+        (of_a, of_b), seen * channels, pixels_of_images(axes, m) * channels,
+        (filled * m / (down * config.tile_m) * inside(axes), filled), taps > 1,
+    )  # fmt: skip
 
 
 def _are_side_by_side(problem: GemmProblem, config: Config) -> bool:
@@ -115,8 +163,9 @@ def _epilogue(problem: GemmProblem, config: Config, elements: int, n: int) -> li
         size = bits_of(dtype) / 8
         pitch = n * size
         lines = chunk_lines(min(chunk, config.tile_n) * size, pitch)
+        whole = config.swap_ab and not config.stores_in_chunks(problem, dtype)
         tiles.append(TileOut(rows, columns, size, config.swap_ab, chunk, lines,
-                             bool(pitch % 128), elements))  # fmt: skip
+                             bool(pitch % 128), elements, whole=whole))  # fmt: skip
     for dtype, shape in problem.inputs:
         if shape == "tile":
             tiles.append(TileOut(rows, columns, bits_of(dtype) / 8, config.swap_ab, chunk, 1.0,

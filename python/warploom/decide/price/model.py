@@ -17,9 +17,16 @@ from dataclasses import dataclass, fields
 from warploom.decide.machine import H200, Machine
 from warploom.decide.price.l2 import dram_bytes, policies_of
 from warploom.decide.price.launch import Launch, launch_of
-from warploom.decide.price.step import joined, step_of
+from warploom.decide.price.step import Step, joined, step_of
 from warploom.decide.price.work import Work
 from warploom.target import SM90A, WGMMA_M
+
+#: Part of the CTAs from which on the last wave counts as one of all.
+_FULL = 0.9
+#: Cycles of the SM's shared memory for an element of each thread of a warpgroup, where each store
+#: is of single 16-bit elements to the transpose: four warps, of whose threads four have elements of
+#: the same banks (rows of whole 128 bytes below each other).
+_WHOLE_CYCLES = 4 * 4
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
     between = epilogue + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
-    loop = _waves(work, launch, launch.steps * step.cycles, between)
+    last = launch.steps * _last_step(work, machine, launch, step).cycles
+    loop = _waves(work, launch, launch.steps * step.cycles, between, last)
     tensor = launch.waves * launch.steps * step.tensor
     dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
     throttle = _throttle(machine, launch, tensor, loop, dram)
@@ -133,14 +141,37 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
     )
 
 
-def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
-    """Cycles of the busiest CTA, from its first step to its last."""
+def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step:
+    """A step of the last wave, in which the CTAs that have a tile left have the cache alone."""
+    left = launch.units - (launch.waves - 1) * launch.slots
+    if work.stream_k or left > _FULL * launch.running:
+        return step
+    down, across = launch.block
+    fewer = launch._replace(
+        running=left, busy=min(launch.busy, math.ceil(left / machine.sms)),
+        block=(down, max(1.0, across * left / launch.running)),
+    )  # fmt: skip
+    return step_of(work, machine, fewer)
+
+
+def _waves(work: Work, launch: Launch, loop: float, between: float, last: float) -> float:
+    """Cycles of the busiest CTA, from its first step to its last.
+
+    Parameters
+    ----------
+    work : Work
+    launch : Launch
+    loop, last : float
+        Cycles of the steps of a tile, and of one of the last wave.
+    between : float
+        Cycles from the last step of a tile to the first of the next.
+    """
     if work.stream_k:
         units = max(launch.units / launch.slots, 1 / launch.steps)
         return units * loop + max(0, math.ceil(units) - 1) * between
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
-    return (launch.waves - 1) * inner + loop
+    return (launch.waves - 1) * inner + last
 
 
 def _sums(work: Work, machine: Machine, others: float) -> float:
@@ -175,6 +206,8 @@ def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
         chunks = max(1.0, rows / WGMMA_M / work.consumers) * -(-columns // tile.chunk_columns)
         elements = rows * columns / work.consumers / SM90A.warpgroup
         cycles += (elements * each + chunks * machine.chunk_cycles) * tile.times
+        if tile.whole:
+            cycles += elements * work.consumers * _WHOLE_CYCLES * tile.times
         lines = 1 + machine.partial_lines * (tile.lines - 1) if tile.stored else 1.0
         moved += rows * columns * tile.size * lines * tile.times
     return cycles + launch.busy * moved / machine.store_bytes
@@ -192,8 +225,9 @@ def _cluster_sum_cycles(work: Work, machine: Machine) -> float:
     """Cycles in which the CTAs of a cluster add the parts of a tile."""
     if not work.in_cluster:
         return 0.0
-    bytes_ = (work.split_k - 1) * work.sum_bytes
-    return machine.dsmem * machine.clock + bytes_ / machine.dsmem_bytes
+    others = work.split_k - 1
+    wait = machine.dsmem + machine.dsmem_each * others
+    return wait * machine.clock + others * work.sum_bytes / machine.dsmem_bytes
 
 
 def _throttle(machine: Machine, launch: Launch, tensor: float, loop: float, dram: float) -> float:

@@ -11,7 +11,7 @@ from tvm.tirx import Buffer
 
 from warploom.decide.price.matrices import Part, shared_by
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
-from warploom.decide.price.work import Load, lines_touched
+from warploom.decide.price.work import Load, lines_of_taps, lines_touched
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.tile import ir
 from warploom.tile import statement as views
@@ -129,8 +129,17 @@ class StepLoads:
             return (id(visit),), load._replace(policy=policy_of(visit))
         rows = self._rows(tile, part)
         load = _load(part, rows, self.visits, self.cluster, self.steps, times)
-        load = load._replace(policy=policy_of(visit))
+        load = self._at_taps(load, part)._replace(policy=policy_of(visit))
         return self._key(tile, load), load
+
+    def _at_taps(self, load: Load, part: Part) -> Load:
+        """A load, as one of taps if steps move it along several dimensions of the matrix."""
+        channels, steps = part.shape[-1], part.extents[-1]
+        along = [moves & self.loops for moves in part.moves]
+        if not along[-1] or not any(along[:-1]):
+            return load
+        filled = channels / (-(-channels // steps) * steps)
+        return load._replace(lines=lines_of_taps(part.pitch), inside=filled, of_taps=True)
 
     def _rows(self, tile: Buffer, part: Part) -> tuple[int, ...]:
         """The dimensions of a matrix along which an operand has M or N."""

@@ -65,7 +65,8 @@ class _Results:
 
     def _stored(self, part: Part, extents: list[int], tile: Buffer | None, times: float) -> TileOut:
         rows, columns = (*[e for e in extents if e > 1], 1, 1)[:2]
-        made = self._tile(part, rows, columns, tile is not None and tile in self.turned)
+        turned = tile is not None and tile in self.turned
+        made = self._tile(part, rows, columns, turned)._replace(whole=turned and is_shared(tile))
         # Several stores of a tile store parts of the matrix.
         most = math.prod(self.visits.grid()) * rows * columns
         return made._replace(times=times, elements=min(made.elements, most))
@@ -73,7 +74,7 @@ class _Results:
     def _tile(self, part: Part, rows: int, columns: int, turned: bool) -> TileOut:
         lines = chunk_lines(min(self.chunk, columns) * part.size, part.pitch)
         down, across = (columns, rows) if turned else (rows, columns)
-        elements = part.bytes_of(part.moving) / part.size
+        elements = min(part.bytes_of(part.moving) / part.size, math.prod(part.shape))
         return TileOut(
             down, across, part.size, turned, self.chunk, lines, bool(part.pitch % LINE_BYTES),
             elements,

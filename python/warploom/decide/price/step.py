@@ -9,7 +9,7 @@ from typing import NamedTuple
 from warploom.decide.machine import Machine
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.nests import nest_cycles
-from warploom.decide.price.work import LINE_BYTES, Mma, Work
+from warploom.decide.price.work import LINE_BYTES, Load, Mma, Work
 from warploom.target import SM90A, WGMMA_M, WgmmaKind
 
 #: Columns of the widest MMA.
@@ -24,7 +24,7 @@ class Step(NamedTuple):
     cycles : float
         The step.
     tensor, l2 : float
-        Its MMAs, and its loads from the L2 cache.
+        Its MMAs, and its loads from the L2 cache if requests for a line join.
     arrival : float
         Its bytes at all SMs, from the L2 cache, if nothing were shared.
     """
@@ -37,11 +37,11 @@ class Step(NamedTuple):
 
 def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     """The time of a step of a work, as a launch divides it."""
-    received = requested = boxes = 0.0
+    received = boxes = 0.0
     for load in work.loads:
         row, times = load.row_bytes, load.times
-        received += load.rows * row * times
-        requested += min(load.rows, load.extent) / load.multicast * row * load.lines * times
+        beyond = max(0.0, load.lines * load.inside - 1)  # zeros come from no line
+        received += load.rows * row * (1 + machine.partial_loads * beyond) * times
         boxes += max(1.0, row / LINE_BYTES) * times
     multiply = issued = 0.0
     for mma in work.mmas:
@@ -67,8 +67,8 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     arrival = received / machine.receive_bytes
     ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
     tensor = busy * multiply
-    l2 = launch.running * requested / machine.l2_bytes
-    times = [busy * arrival, l2, busy * machine.copy_cycles * boxes]
+    together, apart = _from_l2(work, machine, launch)
+    times = [busy * arrival, busy * machine.copy_cycles * boxes]
     if compute:
         # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
         # tensor cores overlap little, however many warpgroups there are.
@@ -79,12 +79,42 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     else:
         times += [tensor, max(own / work.slice_k, ring)]
     if work.loads:
-        readers = max(launch.block) * max(1.0, work.loads[0].row_bytes / LINE_BYTES)
-        times += [machine.same_line * math.sqrt(readers)]
-    cycles = joined(machine.overlap, *times)
+        times += [machine.same_line * max(_readers(load, launch) for load in work.loads)]
+    cycles = (1 - machine.apart) * joined(machine.overlap, together, *times)
+    cycles += machine.apart * joined(machine.overlap, apart, *times)
     if work.stream_k:
         cycles *= 1 + machine.stream_k_steps
-    return Step(cycles, tensor, l2, launch.running * received / machine.l2_bytes)
+    return Step(cycles, tensor, together, launch.running * received / machine.l2_bytes)
+
+
+def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float]:
+    """Cycles in which the L2 cache delivers a step to all CTAs.
+
+    First if all readers of a line request it at the same time, so that their requests join. Then if
+    only consecutive CTAs do, which run side by side. Those have the same columns, where tiles of
+    several rows are visited together, or the same rows; parts of one tile have neither.
+    """
+    ahead = min(work.tiles[0], work.group * work.cluster[0]) > work.cluster[0]
+    drift = work.stream_k and launch.units % launch.slots
+    together = apart = 0.0
+    for load in work.loads:
+        rows = min(load.rows, load.extent) / load.multicast
+        bytes_ = rows * load.row_bytes * load.lines * load.inside * load.times
+        alone = bytes_ / machine.distinct_bytes
+        if load.of_taps and load.lines > 1:  # requests for parts of lines do not join
+            together += machine.partial_line * alone
+            apart += machine.partial_line * alone
+            continue
+        beside = not load.along[0 if ahead else 1] and load.multicast == work.split_k == 1
+        together += alone if load.of_taps and drift else bytes_ / machine.l2_bytes
+        apart += alone / machine.neighbours if beside else alone
+    return launch.running * together, launch.running * apart
+
+
+def _readers(load: Load, launch: Launch) -> float:
+    """Requests for a line at a time, of which one for several CTAs counts as their root."""
+    at_once = zip(load.along, launch.block, strict=True)
+    return math.prod(tiles for moves, tiles in at_once if not moves) / math.sqrt(load.multicast)
 
 
 def joined(order: float, *times: float) -> float:

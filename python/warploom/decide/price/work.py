@@ -8,6 +8,8 @@ thousands; :mod:`~warploom.decide.price.read` of any tile program, in millisecon
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from warploom.target import WgmmaKind
@@ -48,6 +50,11 @@ class Load(NamedTuple):
         How often a step does it, on average.
     policy : str
         The L2 eviction policy of the load: ``"evict_first"``, ``"evict_last"``, or none.
+    inside : float
+        Part of the bytes that lie in the matrix, on average: TMA requests no others, and fills
+        their place with zeros.
+    of_taps : bool
+        Whether steps load other taps of a convolution: CTAs come to a line at different times.
     """
 
     rows: int
@@ -61,6 +68,8 @@ class Load(NamedTuple):
     tma: bool = True
     times: float = 1.0
     policy: str = ""
+    inside: float = 1.0
+    of_taps: bool = False
 
 
 class Mma(NamedTuple):
@@ -146,6 +155,9 @@ class TileOut(NamedTuple):
         Whether it is stored; otherwise it is read.
     times : float
         How often a tile does it.
+    whole : bool
+        Whether it is the transpose of the accumulator and goes to shared memory as a whole, element
+        by element, before TMA stores it.
     """
 
     rows: int
@@ -158,6 +170,7 @@ class TileOut(NamedTuple):
     elements: float
     stored: bool = True
     times: float = 1.0
+    whole: bool = False
 
 
 class Work(NamedTuple):
@@ -262,6 +275,17 @@ def lines_touched(row_bytes: float, pitch: float) -> float:
     """
     row = row_bytes / LINE_BYTES
     return (row + 1) / row if pitch % LINE_BYTES else 1.0
+
+
+@lru_cache(maxsize=1024)
+def lines_of_taps(tap_bytes: float) -> float:
+    """Lines that loads of the channels of taps touch, for each that they fill.
+
+    A tap of a filter, or of a pixel, begins behind another, at any multiple of what the bytes of a
+    tap and of a line have in common. Each line's worth of it is loaded by itself.
+    """
+    boxes = math.ceil(tap_bytes / LINE_BYTES)
+    return 1 + boxes * (LINE_BYTES - math.gcd(int(tap_bytes), LINE_BYTES)) / tap_bytes
 
 
 def chunk_lines(row_bytes: float, pitch: float) -> float:

@@ -7,10 +7,12 @@ tells the others. So neither CTA stops as a whole, and the warp that loads goes 
 segment. Only then are the sums read: small ones of several CTAs at a time, since the latency of a
 read takes longer than its bytes.
 
-Flags must be 0 before anyone uses them, and a workspace holds anything. A small kernel before this
-one clears them; both use PDL (:mod:`warploom.lower.emit.next_kernel`).
-Flags that are cleared by their readers, in memory that outlives the launch, would save it; but
-then two launches on different streams would use the same flags.
+A workspace holds anything before a launch, and no kernel prepares it: a set flag is a word that
+memory does not hold by chance, :data:`GIVEN_WORD`. Each flag that is set is waited for by one
+thread, which clears it: so the workspace is left without the word, for the next launch, for a CUDA
+graph that replays this one, and for whoever gets the memory. A kernel that clears flags before
+would be a launch of its own. Flags of zeroed memory that outlives launches, as other libraries
+have them, would be shared by all threads that launch the kernel.
 """
 
 from __future__ import annotations
@@ -24,20 +26,21 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.lower.analysis.consumers import consumers
 from warploom.lower.emit.named_barriers import one_consumer
-from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.fragment_order import ANY_ORDER
 from warploom.lower.passes.reduce_in_clusters import reduce_in_clusters
 from warploom.target import SM90A
 from warploom.tile import ir
-from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Block, Copy, Given, Loop, Statement, Taken, walk
 
-#: Threads of the kernel that clears flags.
-_CLEARING_THREADS = 128
+#: A flag that is set. It is no float: both halves are signalling NaNs as float32, and so is the
+#: first half of the word as bfloat16; as float16 that is a NaN with a payload. Arithmetic yields
+#: none of these. Random bytes have it once in 2^64 words.
+GIVEN_WORD = 0x7FB53C97_7F9A61D3
+#: Of flags.
+_FLAG_DTYPE = "uint64"
 #: Sums of other CTAs that a thread reads at a time, in registers and in CTAs.
 _REGISTERS_AT_A_TIME, _CTAS_AT_A_TIME = 32, 4
 
@@ -51,12 +54,11 @@ def reduce_splits(program: TileProgram) -> TileProgram:
         return reduce_in_clusters(program)
     slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))
-    flags = tirx.decl_buffer(shape, "uint32", "sums_given", scope="global")
+    flags = tirx.decl_buffer(shape, _FLAG_DTYPE, "sums_given", scope="global")
     body = tuple(_statement(statement, flags, program) for statement in program.block)
-    host = (*program.host, tirx.AllocBuffer(flags), _clear(flags))
+    host = (*program.host, tirx.AllocBuffer(flags))
     return program.replace(body=body, host=host).decided(
-        f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by a kernel "
-        "before this one"
+        f"flags: {shape[0]} x {shape[1]}, one for each warpgroup and slot, cleared by who waits"
     )
 
 
@@ -105,34 +107,22 @@ def _sums(peers: Loop, nests: Block) -> list[Stmt]:
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:
     """Set the flag; a CTA that sees it also sees the stores of this warpgroup's threads."""
-    publish = ir.evaluate(T.ptx.st.release.gpu.global_.u32(flag, T.uint32(1)))
+    publish = ir.evaluate(T.ptx.st.release.gpu.global_.u64(flag, T.uint64(GIVEN_WORD)))
     return [one_consumer(program), ir.when(leader(program), [publish])]
 
 
 def _acquire(peers: Loop, taken: Taken, flags: Buffer, program: TileProgram) -> list[Stmt]:
     """Wait for the flags of all; then the threads of this warpgroup see the sums that they guard.
 
-    Each thread waits for another flag.
+    Each thread waits for another flag, and clears it: nobody else waits for it.
     """
-    seen, turn = ThreadScalar("seen", "uint32"), Var("turn", "int32")
+    seen, turn = ThreadScalar("seen", _FLAG_DTYPE), Var("turn", "int32")
     threads, thread = SM90A.warpgroup, thread_in_warpgroup(program)
     slot = ir.substitute(taken.slot, {peers.var: turn * threads + thread})
     flag = ir.address(flags, slot, program.var("warpgroup"))
-    poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u32(seen.value, flag))
-    wait = [*seen.define(0), tirx.While(T.EQ(seen.value, T.uint32(0)), poll)]
+    poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u64(seen.value, flag))
+    clear = ir.evaluate(T.ptx.st.relaxed.gpu.global_.u64(flag, T.uint64(0)))
+    waits = tirx.While(T.NE(seen.value, T.uint64(GIVEN_WORD)), poll)
+    wait = [*seen.define(0), waits, clear]
     turns = T.truncdiv(peers.extent - thread + (threads - 1), threads)
     return [ir.loop(turn, turns, wait), one_consumer(program)]
-
-
-def _clear(flags: Buffer) -> Stmt:
-    """A kernel of one CTA that sets all flags to 0."""
-    cta, thread, step = (Var(name, "int32") for name in ("clearing_cta", "clearing_thread", "i"))
-    count = flags.shape[0] * flags.shape[1]
-    number = step * _CLEARING_THREADS + thread
-    place = [T.truncdiv(number, flags.shape[1]), T.truncmod(number, flags.shape[1])]
-    clear = ir.when(number < count, [tirx.BufferStore(flags, T.uint32(0), place)])
-    steps = T.truncdiv(count + (_CLEARING_THREADS - 1), _CLEARING_THREADS)
-    threads = tirx.ScopeIdDef([thread], [ir.as_expr(_CLEARING_THREADS)], "cta", "thread")
-    ids = [Id("cta", (cta,), (1,)).statement(), tirx.ScopeIdDefStmt(threads)]
-    body = [let_next_start(), wait_for_last(), ir.loop(step, steps, [clear])]
-    return tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq([*ids, *body]))
