@@ -15,6 +15,7 @@ from tests.shared.lowered_programs import run
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.programs import attention
+from warploom.programs.heads_in_memory import HeadsInMemory
 
 _NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 #: Lowest numbers that models mask with.
@@ -148,3 +149,25 @@ def test_a_row_whose_keys_are_all_masked_by_a_finite_bias_is_their_mean(rng) -> 
 def test_what_there_is_no_kernel_for(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(IllegalCombination, match=message):
         attention(64, 64, **arguments)
+
+
+def test_operands_that_are_parts_of_one_tensor_and_a_row_without_keys(rng) -> None:
+    """Heads of q, k and v lie behind each other, tokens before the batch; a bias masks a row."""
+    batch, tokens, heads, dim = 2, 70, 2, 40
+    qkv = rng.standard_normal((tokens, batch, 3 * heads, dim), np.float32).astype(np.float16)
+    bias = rng.standard_normal((batch, 1, tokens, tokens), np.float32)
+    bias[1, 0, 5] = -np.inf
+    places = [HeadsInMemory("tbh", 3 * heads, part * heads) for part in range(3)]
+    func = attention(
+        tokens, dim, heads, batch=batch, bias="bq", bias_dtype="float32",
+        operands=[*places, HeadsInMemory("bth")],
+    )  # fmt: skip
+    o = np.full((batch, tokens, heads, dim), np.nan, np.float16)
+    found = run(func, [qkv, qkv, qkv, bias, o], "sm_90a")[-1].astype(float)
+    q, k, v = np.split(qkv.astype(float).transpose(1, 2, 0, 3), 3, axis=1)
+    logits = q @ k.swapaxes(2, 3) / math.sqrt(dim) + bias
+    weights = np.exp(logits - np.where(np.isinf(logits), 0, logits).max(axis=3, keepdims=True))
+    exact = weights / np.maximum(weights.sum(axis=3, keepdims=True), 1e-30) @ v
+    assert not found[1, 5].any()
+    bound = np.abs(exact).max() * float(np.finfo(np.float16).eps)
+    assert np.abs(found - exact.swapaxes(1, 2)).max() <= 2 * bound

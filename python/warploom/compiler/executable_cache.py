@@ -131,7 +131,8 @@ def _size(mod: Any, params: Mapping[str, Any]) -> int:
 
 
 def _bytes(tensor: Any) -> int:
-    return math.prod(map(int, tensor.shape)) * bits_of(str(tensor.dtype)) // 8
+    dtype = str(tensor.dtype)
+    return math.prod(map(int, tensor.shape)) * (8 if dtype == "bool" else bits_of(dtype)) // 8
 
 
 def _tensors(value: Any) -> list[Any]:

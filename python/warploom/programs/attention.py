@@ -8,6 +8,7 @@ of block s needs only the first MMA, so the second runs under it. Step 0 has no 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.script import tirx as T
@@ -20,6 +21,7 @@ from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
+from warploom.programs.heads_in_memory import HEADS_FIRST, TOKENS_FIRST, HeadsInMemory
 from warploom.target import SM90A, SM100A
 from warploom.target.dtypes import with_dtype_names
 
@@ -58,6 +60,7 @@ def attention(
     value_dim: int | None = None,
     bias: str | None = None,
     bias_dtype: str | None = None,
+    operands: Sequence[HeadsInMemory] | None = None,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim) + bias) V for each head.
 
@@ -94,11 +97,15 @@ def attention(
         ``"bhq"`` for a batch, heads and queries, fewer letters where it is 1 and broadcast.
     bias_dtype : str, optional
         Its type; that of Q if left out.
+    operands : sequence of HeadsInMemory, optional
+        Where heads of Q, K, V and O lie, in the place of ``tokens_first``: parts of one tensor may
+        be passed as several parameters.
 
     Returns
     -------
     PrimFunc
-        ``forward(Q, K, V, O)``; with a bias ``forward(Q, K, V, bias, O)``.
+        ``forward(Q, K, V, O)``; with a bias ``forward(Q, K, V, bias, O)``. A query that a bias of
+        minus infinity leaves no key has zeros.
 
     Raises
     ------
@@ -137,13 +144,7 @@ def attention(
     # MMAs have whole groups of elements: those beyond the head are read as zero, and not stored.
     wide, columns = _whole(head_dim, _MMA_K), _whole(value_dim, _MMA_N[arch])
 
-    def shape(rows: Any, heads: int, elements: int) -> tuple[Any, ...]:
-        return (batch, *((rows, heads) if tokens_first else (heads, rows)), elements)
-
-    def rows(of: Any, b: Any, h: Any, start: Any, count: int, elements: int) -> Any:
-        """Rows of one head."""
-        some = slice(start, start + count)
-        return of[(b, *((some, h) if tokens_first else (h, some)), slice(0, elements))]
+    of_q, of_k, of_v, of_o = operands or (TOKENS_FIRST if tokens_first else HEADS_FIRST,) * 4
 
     def visible(query: Any, key: Any) -> Any:
         return T.And(key < keys, key <= query + ahead) if causal else key < keys
@@ -166,6 +167,10 @@ def attention(
         if bias is None:
             return T.exp2(logit * factor - largest * factor)
         return T.exp2((logit - largest) * factor)  # both may be the lowest number
+
+    def divisor(sum_of_weights: Any) -> Any:
+        """What sums are divided by: the largest logit has the weight 1, if there is any."""
+        return sum_of_weights if bias is None else T.max(sum_of_weights, T.float32(1e-30))
 
     def added(of: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
         """The bias of a logit, of the last one for those outside."""
@@ -190,7 +195,7 @@ def attention(
         shrink = T.alloc_buffer((bm,), "float32", scope="fragment")
         total = T.alloc_buffer((bm,), "float32", scope="fragment")
         out = T.alloc_buffer((bm, columns), dtype, scope="fragment")
-        Tx.cta.copy_async(Q_s, rows(Q, b, h, bi * bm, bm, wide))
+        Tx.cta.copy_async(Q_s, of_q.rows(Q, b, h, bi * bm, bm, wide))
         Tx.cta.fill(largest, T.float32(lowest))
         Tx.cta.zero(total)
         Tx.cta.zero(P)
@@ -198,8 +203,8 @@ def attention(
         reach = T.meta_var(blocks_seen(bi))
         first_masked = T.meta_var(blocks_seen_whole(bi))
         for s in wl.pipelined(reach + 1, stages):
-            Tx.cta.copy_async(K_s, rows(K, b, h // share, s * bn, bn, wide))
-            Tx.cta.copy_async(V_s, rows(V, b, h // share, s * bn - bn, bn, columns))
+            Tx.cta.copy_async(K_s, of_k.rows(K, b, h // share, s * bn, bn, wide))
+            Tx.cta.copy_async(V_s, of_v.rows(V, b, h // share, s * bn - bn, bn, columns))
             Tx.cta.gemm_async(S, Q_s, K_s)
             Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
             if biased:
@@ -224,8 +229,8 @@ def attention(
             for i, j in T.grid(bm, columns):
                 acc[i, j] = acc[i, j] * shrink[i]
         for i, j in T.grid(bm, columns):
-            out[i, j] = T.cast(acc[i, j] / total[i], dtype)
-        Tx.cta.copy(rows(Out, b, h, bi * bm, bm, columns), out)
+            out[i, j] = T.cast(acc[i, j] / divisor(total[i]), dtype)
+        Tx.cta.copy(of_o.rows(Out, b, h, bi * bm, bm, columns), out)
 
     @T.inline
     def attend(Q, K, V, Bias, Out):
@@ -245,21 +250,21 @@ def attention(
 
         @T.prim_func
         def biased_forward(q: T.handle, k: T.handle, v: T.handle, add: T.handle, o: T.handle):
-            Q = T.match_buffer(q, shape(tokens, heads, head_dim), dtype, align=16)
-            K = T.match_buffer(k, shape(keys, kv_heads, head_dim), dtype, align=16)
-            V = T.match_buffer(v, shape(keys, kv_heads, value_dim), dtype, align=16)
+            Q = T.match_buffer(q, of_q.shape(batch, tokens, heads, head_dim), dtype, align=16)
+            K = T.match_buffer(k, of_k.shape(batch, keys, kv_heads, head_dim), dtype, align=16)
+            V = T.match_buffer(v, of_v.shape(batch, keys, kv_heads, value_dim), dtype, align=16)
             Bias = T.match_buffer(add, bias_shape, bias_dtype or dtype)
-            Out = T.match_buffer(o, shape(tokens, heads, value_dim), dtype, align=16)
+            Out = T.match_buffer(o, of_o.shape(batch, tokens, heads, value_dim), dtype, align=16)
             attend(Q, K, V, Bias, Out)
 
         return biased_forward
 
     @T.prim_func
     def forward(q: T.handle, k: T.handle, v: T.handle, o: T.handle):
-        Q = T.match_buffer(q, shape(tokens, heads, head_dim), dtype, align=16)
-        K = T.match_buffer(k, shape(keys, kv_heads, head_dim), dtype, align=16)
-        V = T.match_buffer(v, shape(keys, kv_heads, value_dim), dtype, align=16)
-        Out = T.match_buffer(o, shape(tokens, heads, value_dim), dtype, align=16)
+        Q = T.match_buffer(q, of_q.shape(batch, tokens, heads, head_dim), dtype, align=16)
+        K = T.match_buffer(k, of_k.shape(batch, keys, kv_heads, head_dim), dtype, align=16)
+        V = T.match_buffer(v, of_v.shape(batch, keys, kv_heads, value_dim), dtype, align=16)
+        Out = T.match_buffer(o, of_o.shape(batch, tokens, heads, value_dim), dtype, align=16)
         attend(Q, K, V, None, Out)
 
     return forward

@@ -11,13 +11,9 @@ import tvm
 from tvm import relax
 from tvm.ir import Op
 
+from warploom.relax.elementwise import BINARY
 from warploom.relax.visiting import visited
 
-#: Element-wise operators of two operands that are broadcast.
-BINARY = frozenset(
-    f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum",
-                                 "power")
-)  # fmt: skip
 #: Dimensions from which on a tensor has a layout.
 _LAYOUT = 3
 

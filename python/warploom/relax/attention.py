@@ -5,14 +5,15 @@ TVM legalises the operator to two GEMMs and a softmax, with all scores in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax
+from tvm.ir import GlobalVar
 from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc, Var
 
@@ -22,7 +23,8 @@ from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
 from warploom.programs.attention import attention, check_heads
-from warploom.relax.permutations import is_permutation, permutation
+from warploom.programs.heads_in_memory import TOKENS_FIRST, HeadsInMemory
+from warploom.relax.attention_operands import Placed, as_it_is, placed
 from warploom.relax.visiting import bound, visited
 from warploom.target import SM90A
 from warploom.tile import ir
@@ -31,15 +33,14 @@ from warploom.tile import ir
 DTYPES = frozenset({"float16", "bfloat16"})
 #: Attribute of the tile program of an attention: its computation, in words.
 ATTENTION = "warploom.attention"
-#: Attributes of it: which dimension of operands counts tokens, and the causal mask, or nothing.
-TOKENS_AXIS, MASK = "warploom.attention_tokens_axis", "warploom.attention_mask"
+#: Attributes of it: the orders of dimensions of keys and of the result, as letters of batch, tokens
+#: and heads, and the causal mask, or nothing.
+ORDERS, MASK = "warploom.attention_orders", "warploom.attention_mask"
 #: Types of a bias.
 _BIAS_DTYPES = frozenset({*DTYPES, "float32"})
 #: The operators that compute an attention; the tile program takes the first two.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
 _TAKEN = _OPERATORS[:2]
-#: The order of dimensions that makes heads first of what has tokens first, and the other way round.
-HEADS_FIRST = (0, 2, 1, 3)
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def CallAttention(measured: Measured = lambda _: None) -> tvm.transform.Pass:
 
     Those of 16-bit operands, with any numbers of queries and keys, known or not, causal or not,
     with or without a bias, and with heads of up to 256 elements, a multiple of 8. Operands that
-    were transposed from ``[batch, heads, tokens, elements]`` are read as they were. Other functions
-    stay as they are. To be run before ``LegalizeOps`` and
+    are transposed, parts of a tensor with all of q, k and v, or repeated for several heads, are
+    read where they are. The dimensions of the result are in the order of q's. Other functions stay
+    as they are. To be run before ``LegalizeOps`` and
     :func:`warploom.relax.tile_programs.CallTilePrograms`.
 
     Parameters
@@ -98,6 +100,8 @@ class _Caller(relax.PyExprMutator):
     def __init__(self, mod: tvm.IRModule, measured: Measured) -> None:
         super().__init__(mod)
         self.measured = measured
+        #: Programs by all that they may differ in: layers of a model have the same attention.
+        self.functions: dict[tuple[Any, ...], GlobalVar] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -108,34 +112,65 @@ class _Caller(relax.PyExprMutator):
 
     def _program(self, call: relax.Call) -> relax.Expr:
         check_attention(call)
-        turned = [self._source(arg) for arg in call.args[:3]]
-        heads_first = all(source is not None for source in turned)
-        operands = [*(turned if heads_first else call.args[:3]), *call.args[3:]]
-        one = _attention(call, not heads_first)
+        operands = self._operands(call)
+        result = HeadsInMemory(operands[0].heads.order)
+        alike = _alike(call, operands)
+        one = _attention(alike, (*(operand.heads for operand in operands), result))
+        key = (*operands_of(call.args), *sorted(one.words.items()))
+        if key not in self.functions:
+            program = self._made(one, call, alike, operands, result)
+            self.functions[key] = self.builder_.add_func(program, "attention")
+        tensors = [self._in_memory(operand) for operand in operands]
+        batch, tokens, heads, elements = call.ty.shape.values
+        made = relax.call_tir(
+            self.functions[key], relax.Tuple([*tensors, *call.args[3:]]),
+            relax.TensorType(result.shape(batch, tokens, heads, elements), call.ty.dtype),
+        )  # fmt: skip
+        if result.order == TOKENS_FIRST.order:
+            return made
+        return relax.op.permute_dims(self.builder_.emit(made), _to_tokens_first(result))
+
+    def _made(
+        self, one: Attention, call: relax.Call, alike: relax.Call, operands: Sequence[Placed],
+        result: HeadsInMemory,
+    ) -> PrimFunc:  # fmt: skip
+        """The program of an attention, with what the rest of the package asks about it."""
         config = self.measured(one)
         given = {} if config is None else as_arguments(config)
         program = one.make(**given).with_attr(
-            ATTENTION, _in_words(call, config or choose(one.problem))
+            ATTENTION, _in_words(alike, config or choose(one.problem))
         )
-        program = program.with_attr(TOKENS_AXIS, 2 if heads_first else 1)
+        program = program.with_attr(ORDERS, f"{operands[1].heads.order} {result.order}")
         program = program.with_attr(MASK, str(call.attrs.causal_mask or ""))
-        if _has_legalisation(call):
-            program = with_original(program, _of_tvm(call, operands, heads_first))
-        function = self.builder_.add_func(program, "attention")
-        if not heads_first:
-            return relax.call_tir(function, relax.Tuple(operands), call.ty)
-        sizes = [call.ty.shape.values[axis] for axis in HEADS_FIRST]
-        found = relax.call_tir(
-            function, relax.Tuple(operands), relax.TensorType(sizes, call.ty.dtype)
-        )
-        return relax.op.permute_dims(self.builder_.emit(found), HEADS_FIRST)
+        if not _has_legalisation(alike):
+            return program
+        return with_original(program, _of_tvm(call, operands, result))
 
-    def _source(self, tensor: relax.Expr) -> relax.Expr | None:
-        """What a tensor with tokens first was transposed from, if it was."""
-        turned = bound(self, tensor)
-        if not is_permutation(turned) or permutation(turned) != HEADS_FIRST:
-            return None
-        return turned.args[0]
+    def _operands(self, call: relax.Call) -> list[Placed]:
+        """Where q, k and v lie."""
+        found = [placed(lambda expr: bound(self, expr), arg) for arg in call.args[:3]]
+        q, k, v = found
+        shared = q.shape[2] == _shape(call.args[0])[2] and k.shape[2] == v.shape[2]
+        return found if shared else [as_it_is(arg) for arg in call.args[:3]]
+
+    def _in_memory(self, operand: Placed) -> relax.Expr:
+        """A tensor with the shape that the kernel reads."""
+        if tvm_ffi.structural_equal(_shape(operand.tensor), list(operand.in_memory)):
+            return operand.tensor
+        return self.builder_.emit(relax.op.reshape(operand.tensor, operand.in_memory))
+
+
+def _to_tokens_first(heads: HeadsInMemory) -> list[int]:
+    return [*(heads.order.index(letter) for letter in TOKENS_FIRST.order), 3]
+
+
+def _alike(call: relax.Call, operands: Sequence[Placed]) -> relax.Call:
+    """An attention with as many heads of keys and values as there are in memory."""
+    tensors = [
+        relax.Var(name, relax.TensorType(operand.shape, arg.ty.dtype))
+        for name, operand, arg in zip("qkv", operands, call.args, strict=False)
+    ]
+    return relax.Call(call.op, [*tensors, *call.args[3:]], call.attrs, call.ty_args)
 
 
 def as_arguments(config: Config) -> dict[str, Any]:
@@ -143,7 +178,7 @@ def as_arguments(config: Config) -> dict[str, Any]:
     return {"tile": (config.tile_m, config.tile_n), "stages": config.stages}
 
 
-def _attention(call: relax.Call, tokens_first: bool) -> Attention:
+def _attention(call: relax.Call, places: tuple[HeadsInMemory, ...]) -> Attention:
     q, k, v = map(_shape, call.args[:3])
     tokens, keys, batch = (one if isinstance(one, int) else None for one in (q[1], k[1], q[0]))
     causal = call.attrs.causal_mask is not None
@@ -155,12 +190,14 @@ def _attention(call: relax.Call, tokens_first: bool) -> Attention:
     words |= {
         "causal": str(call.attrs.causal_mask or ""), "scale": "" if scale is None else str(scale),
     }  # fmt: skip
-    words |= {"tokens first": str(tokens_first)}
+    words |= {"places": str([astuple(place) for place in places])}
     sizes = {"tokens": tokens, "keys": keys, "batch": batch}
-    return Attention(problem, words, sizes, partial(_tile_program, call, tokens_first))
+    return Attention(problem, words, sizes, partial(_tile_program, call, places))
 
 
-def _tile_program(call: relax.Call, tokens_first: bool, **chosen: Any) -> PrimFunc:
+def _tile_program(
+    call: relax.Call, places: tuple[HeadsInMemory, ...], **chosen: Any
+) -> PrimFunc:
     q, k, v = map(_shape, call.args[:3])
     one_size = tvm_ffi.structural_equal(q[1], k[1])
     scale = call.attrs.scale
@@ -174,7 +211,7 @@ def _tile_program(call: relax.Call, tokens_first: bool, **chosen: Any) -> PrimFu
         str(call.attrs.causal_mask or "") or False,
         str(call.args[0].ty.dtype),
         scale=None if scale is None else float(scale),
-        tokens_first=tokens_first,
+        operands=places,
         keys=None if one_size else _rows(k[1], "keys"),
         value_dim=v[3],
         bias=None if bias is None else _letters(_shape(bias)),
@@ -202,21 +239,25 @@ def _has_legalisation(call: relax.Call) -> bool:
     return not shares and len({str(operand.ty.dtype) for operand in call.args}) == 1
 
 
-def _of_tvm(call: relax.Call, operands: list[relax.Expr], heads_first: bool) -> PrimFunc:
+def _of_tvm(call: relax.Call, operands: Sequence[Placed], result: HeadsInMemory) -> PrimFunc:
     """The function that TVM makes of an attention, with the transposes around it."""
     builder = relax.BlockBuilder()
-    types = [operand.ty for operand in operands]
+    types = [
+        *(relax.TensorType(one.in_memory, one.tensor.ty.dtype) for one in operands),
+        *(bias.ty for bias in call.args[3:]),
+    ]
     params = [relax.Var(f"x{number}", ty) for number, ty in enumerate(types)]
     with builder.function("attention", params, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
-            turned = [
-                builder.emit(relax.op.permute_dims(param, HEADS_FIRST))
-                if heads_first and number < 3 else param
-                for number, param in enumerate(params)
-            ]  # fmt: skip
-            found = builder.emit(relax.Call(call.op, turned, call.attrs, call.ty_args))
-            if heads_first:
-                found = builder.emit(relax.op.permute_dims(found, HEADS_FIRST))
+            tensors = [
+                operand.as_model_has_it(param, builder.emit)
+                for operand, param in zip(operands, params, strict=False)
+            ]
+            tensors += params[len(operands) :]
+            found = builder.emit(relax.Call(call.op, tensors, call.attrs, call.ty_args))
+            if result.order != TOKENS_FIRST.order:
+                order = [TOKENS_FIRST.order.index(letter) for letter in result.order]
+                found = builder.emit(relax.op.permute_dims(found, [*order, 3]))
             found = builder.emit_output(found)
         fused = builder.emit_func_output(found)
     params = [relax.Var(f"y{number}", ty) for number, ty in enumerate(types)]

@@ -2,24 +2,26 @@
 
 Models whose attention is written out, and frontends that decompose it, leave two products and a
 softmax, with all logits in memory between them. Casts on the way are left out: the tile program
-keeps logits and weights in float32 until the weights are multiplied.
+keeps logits and weights in float32 until the weights are multiplied. Scales, masks and what is
+around the softmax are read by :mod:`warploom.relax.read_softmax`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Op
-from tvm.ir.expr import GenericConst
 from tvm.target import Target
-from tvm.tirx import FloatImm
+from tvm.tirx import FloatImm, IntImm
 
 from warploom.errors import Decline
 from warploom.relax.attention import check_attention
-from warploom.relax.visiting import bound, visited
+from warploom.relax.read_softmax import Logits, SoftmaxReader
+from warploom.relax.visiting import visited
 from warploom.target import SM90A
 
 #: By the number of dimensions: the order that makes tokens the second of them, of q, of the keys
@@ -51,85 +53,49 @@ def FindAttention() -> tvm.transform.Pass:
     return run
 
 
-@dataclass(frozen=True)
-class _Logits:
-    """``matmul(q, turned_keys) * scale + bias``."""
-
-    q: relax.Expr
-    turned_keys: relax.Expr
-    scale: float
-    bias: relax.Expr | None
-
-
 @relax.expr_functor.mutator
 class _Finder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        weights = self._called("relax.matmul", call)
+        reader = SoftmaxReader(self)
+        weights = reader.called("relax.matmul", call)
         if weights is None:
             return call
-        softmax = self._called("relax.nn.softmax", self._uncast(weights.args[0]))
-        if softmax is None or not _along_last(softmax):
+        softmax = reader.softmax(weights.args[0])
+        if softmax is None:
             return call
-        logits = self._logits(softmax.args[0])
-        made = None if logits is None else self._attention(logits, call.args[1], call)
-        return call if made is None else made
-
-    def _called(self, name: str, expr: relax.Expr) -> relax.Call | None:
-        """The call of an operator that an expression is."""
-        found = bound(self, expr)
-        return found if isinstance(found, relax.Call) and found.op == Op.get(name) else None
-
-    def _uncast(self, expr: relax.Expr) -> relax.Expr:
-        while (cast := self._called("relax.astype", expr)) is not None:
-            expr = cast.args[0]
-        return expr
-
-    def _logits(self, expr: relax.Expr) -> _Logits | None:
-        expr, bias = self._uncast(expr), None
-        added = self._called("relax.add", expr)
-        if added is not None:
-            sides = [self._scaled(one) for one in added.args]
-            product, bias = (0, 1) if sides[0] is not None else (1, 0)
-            found, bias = sides[product], added.args[bias]
-        else:
-            found = self._scaled(expr)
-        if found is None:
-            return None
-        product, scale = found
-        return _Logits(product.args[0], product.args[1], scale, bias)
-
-    def _scaled(self, expr: relax.Expr) -> tuple[relax.Call, float] | None:
-        """A product and the constant that it is multiplied by."""
-        scale = 1.0
-        while True:
-            expr = self._uncast(expr)
-            product = self._called("relax.matmul", expr)
-            if product is not None:
-                return product, scale
-            times, over = (self._called(f"relax.{op}", expr) for op in ("multiply", "divide"))
-            call = over if times is None else times
-            if call is None:
-                return None
-            factor, expr = _number(call.args[1]), call.args[0]
-            if factor is None and times is not None:
-                factor, expr = _number(call.args[0]), call.args[1]
-            if not factor:
-                return None
-            scale = scale / factor if times is None else scale * factor
+        logits = reader.logits(softmax.args[0])
+        if logits is None:
+            return call
+        bias = self._bias(logits)
+        operands = [logits.q, logits.turned_keys, call.args[1], *([] if bias is None else [bias])]
+        made = self._attention(operands, logits, call.ty.shape)
+        if made is None:
+            return call
+        dtype = call.ty.dtype
+        return made if str(made.ty.dtype) == str(dtype) else relax.op.astype(made, dtype)
 
     def _attention(
-        self, logits: _Logits, v: relax.Expr, call: relax.Call
-    ) -> relax.Expr | None:
-        operands = [logits.q, logits.turned_keys, v]
-        if logits.bias is not None:
-            operands.append(logits.bias)
+        self, operands: list[relax.Expr], logits: Logits, result: Any
+    ) -> relax.Var | None:
+        """The attention of q, turned keys, v and perhaps a bias, as a tensor of a shape."""
         shapes = [getattr(getattr(one.ty, "shape", None), "values", None) for one in operands]
         if any(shape is None for shape in shapes):
             return None
         count = len(shapes[0])
         if any(len(shape) != count for shape in shapes[1:3]) or len(shapes[-1]) > count:
             return None
+        if count > 4:
+            merged = [_merged_batches(shape) for shape in shapes]
+            if any(shape is None for shape in merged):
+                return None
+            operands = [
+                self._emit(relax.op.reshape(operand, shape))
+                for operand, shape in zip(operands, merged, strict=True)
+            ]
+            of_four = [*merged[0][:3], merged[2][3]]
+            found = self._attention(operands, logits, of_four)
+            return None if found is None else self._emit(relax.op.reshape(found, result))
         if count not in _ORDERS:
             return None
         orders = [*_ORDERS[count], tuple(range(count))][: len(operands)]
@@ -141,7 +107,7 @@ class _Finder(relax.PyExprMutator):
         types = [relax.TensorType(shape, one.ty.dtype)
                  for one, shape in zip(operands, whole, strict=True)]  # fmt: skip
         try:
-            check_attention(_call([relax.Var("x", ty) for ty in types], logits.scale))
+            check_attention(_call([relax.Var("x", ty) for ty in types], logits))
         except Decline:
             return None
         for number, order in enumerate(orders):
@@ -149,21 +115,34 @@ class _Finder(relax.PyExprMutator):
                 operands[number] = self._emit(relax.op.permute_dims(operands[number], order))
             if len(operands[number].ty.shape.values) != len(whole[number]):
                 operands[number] = self._emit(relax.op.reshape(operands[number], whole[number]))
-        found = self._emit(_call(operands, logits.scale))
+        found = self._emit(_call(operands, logits))
         if count == 4:
-            found = self._emit(relax.op.permute_dims(found, _ORDERS[count][0]))
-        else:
-            found = self._emit(relax.op.reshape(found, call.ty.shape))
-        dtype = call.ty.dtype
-        return found if str(found.ty.dtype) == str(dtype) else relax.op.astype(found, dtype)
+            return self._emit(relax.op.permute_dims(found, _ORDERS[count][0]))
+        return self._emit(relax.op.reshape(found, result))
+
+    def _bias(self, logits: Logits) -> relax.Expr | None:
+        """What is added to logits, minus infinity where a mask leaves them out."""
+        if logits.mask is None:
+            return logits.bias
+        zero = relax.const(np.float32(0)) if logits.bias is None else logits.bias
+        lowest = relax.const(np.array(-np.inf, str(zero.ty.dtype)))
+        return self._emit(relax.op.where(logits.mask, zero, lowest))
 
     def _emit(self, expr: relax.Expr) -> relax.Var:
         return self.builder_.emit(expr)
 
 
-def _call(operands: list[relax.Expr], scale: float) -> relax.Call:
+def _call(operands: list[relax.Expr], logits: Logits) -> relax.Call:
     # TVM multiplies logits, which have the type of operands, by a constant of this type.
-    return relax.op.nn.attention(*operands, scale=FloatImm(operands[0].ty.dtype, scale))
+    scale = FloatImm(operands[0].ty.dtype, logits.scale)
+    return relax.op.nn.attention(*operands, scale=scale, causal_mask=logits.causal)
+
+
+def _merged_batches(shape: Sequence[Any]) -> list[Any] | None:
+    """A shape with all dimensions before the last three as one; None if they are not known."""
+    *batches, heads, rows, columns = [*[1] * (4 - len(shape)), *shape]
+    known = all(isinstance(extent, (int, IntImm)) for extent in batches)
+    return [math.prod(map(int, batches)), heads, rows, columns] if known else None
 
 
 def _with_heads(shape: list[Any], tokens_first: bool) -> list[Any]:
@@ -176,16 +155,3 @@ def _with_heads(shape: list[Any], tokens_first: bool) -> list[Any]:
     *outer, tokens, elements = shape
     batch = outer[0] if outer else 1
     return [batch, tokens, 1, elements] if tokens_first else [batch, 1, tokens, elements]
-
-
-def _along_last(softmax: relax.Call) -> bool:
-    axis, count = int(softmax.attrs.axis), len(softmax.ty.shape.values)
-    return axis % count == count - 1
-
-
-def _number(expr: relax.Expr) -> float | None:
-    """The value of a constant of one element."""
-    if not isinstance(expr, GenericConst):
-        return None
-    value = expr.value.numpy()
-    return float(value.reshape(())) if value.size == 1 else None

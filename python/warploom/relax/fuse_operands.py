@@ -55,13 +55,9 @@ class _Fuser(Joiner):
             made = self.producer(arguments[position])
             merged = None
             if made is not None:
-                merged = attempted(
-                    call.args[0].name_hint, partial(_merge, self.function(made), func, position)
-                )
+                merged = self._attempted(_merge, call, self.function(made), func, position)
             if merged is None and made is not None:
-                viewed = attempted(
-                    call.args[0].name_hint, partial(_viewed, self.function(made), func, position)
-                )
+                viewed = self._attempted(_viewed, call, self.function(made), func, position)
                 if viewed is not None:
                     merged, shape = viewed
                     argument = self.builder_.emit(relax.op.reshape(made.args[1][0], shape))
@@ -74,7 +70,7 @@ class _Fuser(Joiner):
                 if made is not None:
                     turned_func = self._turned(made, func, position, call)
                 elif isinstance(argument, GenericConst) and isinstance(func, PrimFunc):
-                    turned_func = _turned_constant(argument, func, position)
+                    turned_func = self._turned_constant(argument, func, position)
                 if turned_func is not None:
                     (func, arguments[position]), changed = turned_func, True
                 position -= 1
@@ -94,7 +90,7 @@ class _Fuser(Joiner):
             return None
         if len(result_types(made)) > 1:
             return None
-        result = attempted(call.args[0].name_hint, partial(turned, producer, func, position))
+        result = self._attempted(turned, call, producer, func, position)
         if result is None:
             return None
         producer, func, order = result
@@ -104,17 +100,24 @@ class _Fuser(Joiner):
         self.functions[variable.name_hint] = producer
         return func, self.builder_.emit(relax.call_tir(variable, made.args[1], wanted))
 
+    def _turned_constant(
+        self, constant: GenericConst, func: PrimFunc, position: int
+    ) -> tuple[PrimFunc, relax.Expr] | None:
+        """The function and its constant, if that had better be stored in another order."""
+        result = self.once(
+            (turned_constant, func, position),
+            lambda: attempted("A matmul of a constant", partial(turned_constant, func, position)),
+        )
+        if result is None:
+            return None
+        func, order = result
+        values = np.ascontiguousarray(constant.value.numpy().transpose(order))
+        return func, relax.const(values, str(constant.value.dtype))
 
-def _turned_constant(
-    constant: GenericConst, func: PrimFunc, position: int
-) -> tuple[PrimFunc, relax.Expr] | None:
-    """The function and its constant, if that had better be stored in another order."""
-    result = attempted("A matmul of a constant", partial(turned_constant, func, position))
-    if result is None:
-        return None
-    func, order = result
-    values = np.ascontiguousarray(constant.value.numpy().transpose(order))
-    return func, relax.const(values, str(constant.value.dtype))
+    def _attempted(self, merge: Any, call: relax.Call, *functions: Any) -> Any:
+        """What a function makes of a producer, a function and a position; None if it declines."""
+        name = call.args[0].name_hint
+        return self.once((merge, *functions), lambda: attempted(name, partial(merge, *functions)))
 
 
 def _merge(producer: Any, func: Any, position: int) -> PrimFunc | None:

@@ -25,7 +25,14 @@ from warploom.errors import Decline
 from warploom.fallback import attempted
 from warploom.gemm.equations import read_equations
 from warploom.gemm.recognition import recognise
-from warploom.relax.joining import Joiner, has_program, is_call_tir, joined, with_arguments_once
+from warploom.relax.joining import (
+    Joiner,
+    equal_arguments,
+    has_program,
+    is_call_tir,
+    joined,
+    with_arguments_once,
+)
 from warploom.target.dtypes import bits_of
 
 
@@ -45,6 +52,11 @@ def FuseProducts() -> tvm.transform.Pass:
 
 @relax.expr_functor.mutator
 class _Fuser(Joiner):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        #: Calls of which functions with which arguments alike are not merged.
+        self.declined: set[tuple[Any, ...]] = set()
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if not is_call_tir(call):
             return call
@@ -54,12 +66,16 @@ class _Fuser(Joiner):
             if made is None:
                 continue
             passed = [*arguments[:position], *made.args[1], *arguments[position + 1 :]]
+            key = (self.function(made), func, position, equal_arguments(passed))
+            if key in self.declined:
+                continue
             merged = attempted(
                 call.args[0].name_hint,
                 partial(_merge, self.function(made), func, position, passed),
             )
             if merged is not None:
                 return self.call(*merged, call)
+            self.declined.add(key)
         return call
 
 

@@ -70,8 +70,9 @@ class _Fuser(Joiner):
             made = self.producer(arguments[position])
             merged = None
             if made is not None and len(result_types(made)) == 1:
-                merge = partial(_merge, self.function(made), func, position)
-                merged = attempted(call.args[0].name_hint, merge)
+                functions = self.function(made), func, position
+                merge = partial(attempted, call.args[0].name_hint, partial(_merge, *functions))
+                merged = self.once(functions, merge)
             if merged is None:
                 position -= 1
                 continue

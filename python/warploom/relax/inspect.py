@@ -15,12 +15,11 @@ from tvm.tirx import PrimFunc
 
 from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose_by_rows
 from warploom.errors import Decline, IllegalCombination
-from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.attention import ATTENTION, declined_attention, operands_of
+from warploom.relax.decisions import decisions_of
 from warploom.relax.insertion import inserted
 from warploom.relax.kv_cache import left_to_tvm
 from warploom.relax.lower_rows import MOVES_NOTHING, rows_of
@@ -201,9 +200,7 @@ def _report(
         return FunctionReport(name, reason=reason)
     try:
         gemm = recognise(func)
-        decisions = tuple(choose_by_rows(gemm.problem, known=lookup.config))
-        for _, config in decisions:
-            tile_program(gemm, config)
+        decisions = tuple(decisions_of(gemm, known=lookup.config))
         return FunctionReport(name, gemm.problem, decisions)
     except (Decline, IllegalCombination) as error:
         return _rows_report(name, func, str(error))

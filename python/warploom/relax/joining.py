@@ -5,7 +5,7 @@ Common parts of passes that do so: which calls may be joined, and how their func
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,10 +16,9 @@ from tvm.ir import GlobalVar, Op
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 from tvm.tirx import PrimFunc, Var
 
-from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
-from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction
+from warploom.relax.decisions import decisions_of
 from warploom.tile import ir
 
 
@@ -32,12 +31,21 @@ class Joiner(relax.PyExprMutator):
         Functions of the module by name, those that were made meanwhile too.
     uses : dict
         How often the current Relax function uses each of its variables.
+    known : dict
+        What :meth:`once` has computed.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self.functions = {gv.name_hint: func for gv, func in mod.functions.items()}
         self.uses: dict[relax.Var, int] = {}
+        self.known: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        """What ``compute`` returns for a key; layers of a model call the same functions."""
+        if key not in self.known:
+            self.known[key] = compute()
+        return self.known[key]
 
     def run(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with all calls of its Relax functions visited, and without unused ones."""
@@ -94,6 +102,12 @@ def is_call_tir(call: relax.Call) -> bool:
         and isinstance(call.args[0], GlobalVar)
         and len(call.args) == 2
     )
+
+
+def equal_arguments(arguments: Sequence[relax.Expr]) -> tuple[int, ...]:
+    """For each argument of a call the place of the first that is the same."""
+    first: dict[relax.Expr, int] = {}
+    return tuple(first.setdefault(one, place) for place, one in enumerate(arguments))
 
 
 def result_types(call: relax.Call) -> list[relax.Type]:
@@ -201,7 +215,7 @@ def _fused(params: list[Any], body: Any, old: PrimFunc) -> PrimFunc:
 def has_program(gemm: GemmFunction) -> bool:
     """Whether a tile program can be written; parts of a function may have one where it cannot."""
     try:
-        tile_program(gemm, choose(gemm.problem))
+        decisions_of(gemm)
     except (Decline, IllegalCombination):
         return False
     return True

@@ -33,7 +33,7 @@ from warploom.decide.price.read import read
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.equations import Equation, loads, narrow, read_equations, simplify
 from warploom.gemm.recognition import recognise
-from warploom.relax.attention import MASK, TOKENS_AXIS
+from warploom.relax.attention import MASK, ORDERS
 from warploom.relax.launches import DEFAULT_SIZE
 from warploom.relax.operations import operations
 from warploom.relax.signatures import Facts
@@ -278,16 +278,17 @@ def _variables(index: Any) -> set[Var]:
 def _attention_flops(func: PrimFunc, sizes: Mapping[str, int]) -> float:
     """FLOPs of an attention that is called for ``R.nn.attention``; 0 of other programs."""
     attrs = func.attrs or {}
-    if TOKENS_AXIS not in attrs:
+    if ORDERS not in attrs:
         return 0.0
-    q, k, v = ([_number(size, sizes) for size in one.shape] for one in _buffers(func)[:3])
-    axis, mask = int(attrs[TOKENS_AXIS]), str(attrs[MASK])
-    batch, heads, tokens, keys = q[0], q[3 - axis], q[axis], k[axis]
+    of_keys, of_result = str(attrs[ORDERS]).split()
+    q, k, *_, o = ([_number(size, sizes) for size in one.shape] for one in _buffers(func))
+    mask, keys = str(attrs[MASK]), k[of_keys.index("t")]
+    batch, tokens, heads = (o[of_result.index(letter)] for letter in "bth")
     pairs = tokens * keys
     if mask:  # how many keys the first query sees; each query after it sees one more
         first = 1 if mask == "TopLeft" else 1 + keys - tokens
         pairs = sum(max(0, min(first + query, keys)) for query in range(tokens))
-    return 2.0 * batch * heads * pairs * (q[3] + v[3])
+    return 2.0 * batch * heads * pairs * (q[3] + o[3])
 
 
 def _grouped_flops(func: PrimFunc, sizes: Mapping[str, int]) -> float:

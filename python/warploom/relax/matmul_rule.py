@@ -12,12 +12,11 @@ from tvm.tirx import PrimFunc
 from warploom.decide.config import Config
 from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
-from warploom.decide.ranking import choose_by_rows
 from warploom.fallback import attempted
 from warploom.gemm.annotations import annotate
-from warploom.gemm.generate import tile_program
 from warploom.gemm.recognition import recognise
 from warploom.gemm.tf32 import allow_tf32
+from warploom.relax.decisions import decisions_of
 from warploom.target import SM90A
 
 
@@ -57,9 +56,7 @@ class Matmul(ScheduleRule):
         func = allow_tf32(func) if self.tf32 else func
         gemm = recognise(func)
         known = None if self.lookup is None else self.lookup.config
-        decisions = choose_by_rows(gemm.problem, machine_for(target), known)
-        for _, config in decisions:
-            tile_program(gemm, config)  # whether one can be written, before it is promised
+        decisions = decisions_of(gemm, machine_for(target), known)
         sch = Schedule(func)
         block = sch.get_sblock(gemm.anchor)
         for limit, config in decisions:

@@ -20,8 +20,10 @@ from warploom.relax.call_grouped import CallGrouped
 from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
 from warploom.relax.convolutions import LayOutConvolutions
+from warploom.relax.drop_views import DropViews
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.flatten_nests import FlattenNests
+from warploom.relax.fold_constants import FoldConstants
 from warploom.relax.fuse_gathered import FuseGathered
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
@@ -33,6 +35,7 @@ from warploom.relax.measure_attention import measured_attention
 from warploom.relax.measure_best import Choice, MeasureBest
 from warploom.relax.narrow_products import NarrowProducts
 from warploom.relax.permutations import JoinPermutations
+from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.square_powers import SquarePowers
 from warploom.relax.tile_programs import CallTilePrograms
@@ -60,9 +63,10 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
         Whether to measure what the environment asks for.
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
-    attention = [FindAttention(), JoinPermutations(), call, JoinPermutations()]
-    passes = [CallTopK(), SquarePowers(), SliceConstantRows(), LayOutConvolutions(tf32)]
-    passes += [*attention, NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
+    passes = [CallTopK(), FoldConstants(), SquarePowers(), SliceConstantRows(), DropViews()]
+    passes += [LayOutConvolutions(tf32), SinkReshapes()]
+    passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
+    passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 

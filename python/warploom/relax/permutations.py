@@ -4,6 +4,7 @@ Frontends write ``[batch, tokens, heads, elements]`` as ``[batch, heads, tokens,
 back around each attention. A permutation of a permutation is one, or none at all; what is left
 without a reader is no kernel then. A permutation of dimensions of one element moves nothing: it is
 a reshape. A reshape between two permutations, such as that of pixels to tokens, goes before both.
+A reshape of a reshape is one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import Op
 
+from warploom.relax.dimension_groups import groups
 from warploom.relax.visiting import bound, visited
 from warploom.tile import ir
 
@@ -62,6 +64,8 @@ def JoinPermutations() -> tvm.transform.Pass:
 class _Joiner(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
+        if _is_reshape(call):
+            return self._reshape(call)
         if not is_permutation(call):
             return call
         before = bound(self, call.args[0])
@@ -86,6 +90,18 @@ class _Joiner(relax.PyExprMutator):
         return relax.op.reshape(source, made.ty.shape)
 
 
+    def _reshape(self, call: relax.Call) -> relax.Expr:
+        """A reshape of what is none, or that itself."""
+        source = call.args[0]
+        while _is_reshape(earlier := bound(self, source), *_RESHAPES):
+            source = earlier.args[0]
+        if source is call.args[0]:
+            return call
+        shapes = [getattr(one.ty.shape, "values", None) for one in (source, call)]
+        same = None not in shapes and tvm_ffi.structural_equal(*map(list, shapes))
+        return source if same else relax.op.reshape(source, call.ty.shape)
+
+
 def _is_reshape(expr: Any, *names: str) -> bool:
     names = names or ("relax.reshape",)
     return isinstance(expr, relax.Call) and any(expr.op == Op.get(name) for name in names)
@@ -102,11 +118,11 @@ def _reshaped_first(
     if any(shape is None or not hasattr(shape, "values") for shape in shapes):
         return None
     source, middle, result = (list(shape.values) for shape in shapes)
-    groups = _groups(middle, result)
-    if groups is None:
+    found = groups(middle, result)
+    if found is None:
         return None
     order, parts = permutation(permuted), []
-    for mine, made in groups:
+    for mine, made in found:
         axes = [axis for axis in (order[d] for d in mine) if not ir.is_constant(source[axis], 1)]
         if axes and axes != list(range(axes[0], axes[0] + len(axes))):
             return None
@@ -114,30 +130,3 @@ def _reshaped_first(
     # Where each dimension of the result is once those of x are in their own order.
     ranked = [d for _, made in sorted(parts, key=lambda part: part[0]) for d in made]
     return [result[d] for d in ranked], [ranked.index(d) for d in range(len(result))]
-
-
-def _groups(old: list[Any], new: list[Any]) -> list[tuple[range, range]] | None:
-    """The fewest dimensions of two shapes that have as many elements, from the first on.
-
-    None if the shapes have extents that are not known, but for those that are the same in both.
-    """
-    found, places = [], [0, 0]
-    shapes = old, new
-    while places != [len(old), len(new)]:
-        first, sizes = list(places), [1, 1]
-        extents = [shape[at : at + 1] for shape, at in zip(shapes, places, strict=True)]
-        if all(extents) and tvm_ffi.structural_equal(extents[0][0], extents[1][0]):
-            places = [at + 1 for at in places]
-        else:
-            while places == first or sizes[0] != sizes[1]:
-                left = places[0] < len(old) and sizes[0] <= sizes[1]
-                side = 0 if left or places[1] == len(new) else 1
-                if places[side] == len(shapes[side]):
-                    return None
-                extent = shapes[side][places[side]]
-                if not isinstance(extent, tirx.IntImm) or int(extent) < 1:
-                    return None
-                sizes[side] *= int(extent)
-                places[side] += 1
-        found.append(tuple(range(*ends) for ends in zip(first, places, strict=True)))
-    return found

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Op
 
-from warploom.relax.align_broadcasts import BINARY
+from warploom.relax.elementwise import BINARY, UNARY
 from warploom.relax.permutations import (
     JoinPermutations,
     is_permutation,
@@ -21,11 +21,6 @@ from warploom.relax.permutations import (
 )
 from warploom.relax.visiting import bound, visited
 
-_UNARY = frozenset(
-    f"relax.{name}" for name in ("astype", "abs", "clip", "erf", "exp", "negative", "sigmoid",
-                                 "sqrt", "square", "tanh", "nn.gelu", "nn.gelu_tanh",
-                                 "nn.leakyrelu", "nn.relu", "nn.silu")
-)  # fmt: skip
 #: Operators between two permutations that are looked through.
 _MOST_OPERATORS = 4
 
@@ -63,7 +58,7 @@ class _Sinker(relax.PyExprMutator):
         call = bound(self, expr)
         if not isinstance(call, relax.Call) or not isinstance(call.op, Op):
             return None
-        if call.op.name in _UNARY:
+        if call.op.name in UNARY:
             return [call.args[0]]
         same = all(getattr(one.ty, "ndim", -1) == call.ty.ndim for one in call.args)
         return list(call.args) if call.op.name in BINARY and same else None
