@@ -139,16 +139,12 @@ def test_each_number_of_rows_has_legal_configs(rng: np.random.Generator, name: s
 def test_choices_are_as_fast_as_any_by_the_model(rng: np.random.Generator, gpu: str) -> None:
     machine = machine_of(GPUS[gpu])
     q, b, g = replace(_quantised(rng), m=48), replace(_block_scaled(rng), m=700), _grouped(rng)
-    works = {
-        q: lambda c: quantised_work(q.m, q.n, q.k, q.bits, q.group, q.dtype, c),
-        b: lambda c: block_scaled_work(b.m, b.n, b.k, b.dtype, b.out_dtype, c),
-        g: lambda c: grouped_work(g.groups, g.rows, g.n, g.k, g.dtype, g.out_dtype, c,
-                                  row_tiles(g.groups, g.rows, c.tile_m)),
-    }  # fmt: skip
-    for problem, configs in ((q, quantised_configs(q, machine)),
-                             (b, block_scaled_configs(b, machine)),
-                             (g, grouped_configs(g, machine))):  # fmt: skip
-        times = [price(works[problem](config), machine).total for config in configs]
+    for problem, family, configs in (
+        (q, quantised, quantised_configs(q, machine)),
+        (b, block_scaled, block_scaled_configs(b, machine)),
+        (g, grouped, grouped_configs(g, machine)),
+    ):
+        times = [family.predicted(problem, config, machine) for config in configs]
         print(problem, configs[0])
         # The model does not tell times apart that differ by 2 %.
         assert times[0] <= 1.02 * min(times) and times[-1] >= max(times) / 1.02

@@ -18,6 +18,7 @@ from warploom.decide.machine import H200, Machine
 from warploom.decide.price.l2 import dram_bytes, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import joined, step_of
+from warploom.decide.price.uneven import busiest
 from warploom.decide.price.work import Work
 from warploom.target import SM90A, WGMMA_M
 
@@ -106,7 +107,10 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
     between = epilogue + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
-    loop = _waves(work, launch, launch.steps * step.cycles, between)
+    if work.lengths and work.persistent and work.split_k == 1 and not work.stream_k:
+        loop = _uneven_waves(work, launch, step.cycles, between)
+    else:
+        loop = _waves(work, launch, launch.steps * step.cycles, between)
     tensor = launch.waves * launch.steps * step.tensor
     dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
     throttle = _throttle(machine, launch, tensor, loop, dram)
@@ -141,6 +145,15 @@ def _waves(work: Work, launch: Launch, loop: float, between: float) -> float:
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
     return (launch.waves - 1) * inner + loop
+
+
+def _uneven_waves(work: Work, launch: Launch, step: float, between: float) -> float:
+    """The same where tiles differ in their steps, each of so many cycles."""
+    between /= launch.busy
+    steps, tiles = busiest(
+        work.lengths, work.tiles[0], work.batch, work.group, launch.slots, between / step
+    )
+    return steps * step + (tiles - 1) * between
 
 
 def _sums(work: Work, machine: Machine, others: float) -> float:

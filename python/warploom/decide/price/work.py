@@ -218,6 +218,9 @@ class Work(NamedTuple):
         Elements that threads load from memory in a step, without TMA, and use in it.
     rounds : int
         MMAs of a step whose results nests read in the step; 0 where some run on when it ends.
+    lengths : tuple of float
+        Steps of the tiles at each place along the second dimension of the grid, where they differ,
+        such as those of a causal mask; empty where all tiles have as many.
     """
 
     tiles: tuple[int, int]
@@ -248,6 +251,7 @@ class Work(NamedTuple):
     prefetch_l2: bool = False
     waits: tuple[Wait, ...] = ()
     rounds: int = 0
+    lengths: tuple[float, ...] = ()
 
 
 def lines_touched(row_bytes: float, pitch: float) -> float:
