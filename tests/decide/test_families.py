@@ -11,6 +11,7 @@ import pytest
 
 from warploom.decide import choose
 from warploom.decide.config import Config
+from warploom.decide.families import block_scaled, grouped, quantised
 from warploom.decide.families.block_scaled import (
     BlockScaledProblem,
     block_scaled_configs,
@@ -20,7 +21,6 @@ from warploom.decide.families.grouped import (
     GroupedBlockScaledProblem,
     GroupedProblem,
     grouped_configs,
-    row_tiles,
     why_not_grouped,
 )
 from warploom.decide.families.quantised import (
@@ -30,10 +30,6 @@ from warploom.decide.families.quantised import (
 )
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
-from warploom.decide.price.block_scaled import block_scaled_work
-from warploom.decide.price.grouped import grouped_work
-from warploom.decide.price.model import price
-from warploom.decide.price.quantised import quantised_work
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (

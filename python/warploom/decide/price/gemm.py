@@ -42,11 +42,12 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     loads = (
         Load(
             tile_m, depth * a_bytes, m, (True, False), of_a, lines_a, tile_m * (k * a_bytes),
-            m * k / taps * a_bytes * batch, policy=policy_a,
+            m * k / taps * a_bytes * batch, policy=policy_a, pieces=_pieces(problem, 0),
         ),
         Load(
             products * tile_n, depth * b_bytes, products * n, (False, True), of_b, lines_b,
             products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, policy=policy_b,
+            pieces=_pieces(problem, 1),
         ),
     )  # fmt: skip
     rows, columns = config.accumulator
@@ -96,6 +97,12 @@ def _lines(problem: GemmProblem, config: Config) -> tuple[float, float]:
     if layout[1] == "T":
         return of_a, lines_touched(depth * b, run * b)
     return of_a, lines_touched(config.tile_n * b, (problem.n or 0) * b)
+
+
+def _pieces(problem: GemmProblem, side: int) -> int:
+    """Rows in memory for each of an operand: weights of whole bits, and their scales in the rest."""
+    bits = (problem.a_bits, problem.b_bits)[side]
+    return 2 if problem.computed[side] and bits % 1 else 1
 
 
 def _are_side_by_side(problem: GemmProblem, config: Config) -> bool:

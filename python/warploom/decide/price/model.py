@@ -121,7 +121,8 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
         l2=launch.waves * launch.steps * step.l2 / micro,
         loop=loop / micro,
         dram=dram / micro,
-        fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro,
+        fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro
+        + machine.dequantise_first * (work.dequantised > 0),
         drain=epilogue / micro,
         launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)

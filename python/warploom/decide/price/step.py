@@ -40,7 +40,9 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     received = requested = boxes = 0.0
     for load in work.loads:
         row, times = load.row_bytes, load.times
-        received += load.rows * row * times
+        # The TMA unit takes as long for a row of a few bytes as for one of a line.
+        taken = max(row, LINE_BYTES * load.pieces) if load.tma else row
+        received += load.rows * taken * times
         requested += min(load.rows, load.extent) / load.multicast * row * load.lines * times
         boxes += max(1.0, row / LINE_BYTES) * times
     multiply = issued = 0.0

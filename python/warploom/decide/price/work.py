@@ -48,6 +48,9 @@ class Load(NamedTuple):
         How often a step does it, on average.
     policy : str
         The L2 eviction policy of the load: ``"evict_first"``, ``"evict_last"``, or none.
+    pieces : int
+        Rows in memory that a row of the tile comes from, such as one of weights and one of their
+        scales.
     """
 
     rows: int
@@ -61,6 +64,7 @@ class Load(NamedTuple):
     tma: bool = True
     times: float = 1.0
     policy: str = ""
+    pieces: int = 1
 
 
 class Mma(NamedTuple):
