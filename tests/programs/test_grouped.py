@@ -23,6 +23,7 @@ from warploom.decide.families.grouped import GroupedProblem, fills
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
+    gemm_block_scaled,
     gemm_grouped,
     gemm_grouped_block_scaled,
 )
@@ -208,3 +209,29 @@ def test_tiles_of_groups_are_in_order_and_without_gaps(rng, rows, columns, band)
 def test_impossible_groups_are_refused(changes, message):
     with pytest.raises(IllegalCombination, match=message):
         gemm_grouped(**{"groups": 2, "n": 64, "k": 64, **changes})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda columns: gemm_grouped(
+            4, 512, 128, 512, tile=(64, columns, 64), stages=2, consumers=1, ctas_per_sm=2
+        ),
+        lambda columns: gemm_block_scaled(
+            512, 256, 512, tile=(64, columns, 128), stages=2, consumers=1, ctas_per_sm=2
+        ),
+        lambda columns: gemm_grouped(
+            4, 512, 128, 512, tile=(192, columns, 64), stages=2, consumers=3
+        ),
+    ],
+)
+def test_mmas_that_lack_registers_at_the_launch_are_declined(make):
+    """ptxas ends with an error there, whatever ``setmaxnreg`` moves later."""
+
+    def decided(columns):
+        return [d for step in lower_trace(make(columns)) for d in step.decisions]
+
+    (reason,) = (d for d in decided(256) if "registers of a thread at the launch" in d)
+    assert "warp specialisation declines" in reason and "256 columns" in reason
+    assert "ctas_per_sm" in reason
+    assert not any("at the launch" in d for d in decided(192))

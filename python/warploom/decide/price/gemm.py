@@ -100,7 +100,7 @@ def _lines(problem: GemmProblem, config: Config) -> tuple[float, float]:
 
 
 def _pieces(problem: GemmProblem, side: int) -> int:
-    """Rows in memory for each of an operand: weights of whole bits, and their scales in the rest."""
+    """Rows in memory for each of an operand: what is beyond whole bits of a weight is scales."""
     bits = (problem.a_bits, problem.b_bits)[side]
     return 2 if problem.computed[side] and bits % 1 else 1
 
