@@ -141,7 +141,7 @@ class Machine:
     narrow: float = 0.0227
     self_load_cycles: float = 125.0
     dequantise_cycles: float = 5.2
-    dequantise_issue: float = 0.3
+    dequantise_issue: float = 0.4
     dequantise_first: float = 0.4
     element_cycles: float = 1.02
     transpose: float = 1.98

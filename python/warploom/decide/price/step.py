@@ -78,6 +78,8 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     if nest:
         shared = _alternating(work, multiply, nest, busy, late)
         times += [max((shared + own - alone) / work.slice_k, ring)]
+    elif compute:  # the tensor cores' time is part of the one above
+        times += [max(own / work.slice_k, ring)]
     else:
         times += [tensor, max(own / work.slice_k, ring)]
     if work.loads:
