@@ -110,7 +110,7 @@ def heads_at_a_time(
     Examples
     --------
     >>> from warploom.decide.machine import H200
-    >>> heads_at_a_time(AttentionProblem(2048, 128, 32, 8, causal=True), H200, (128, 112))
+    >>> heads_at_a_time(AttentionProblem(4096, 128, 32, 8, causal=True), H200, (128, 112))
     32
     """
     every = problem.heads * problem.batch
