@@ -22,9 +22,9 @@ from warploom.schedulers.raster import grouped_tile
 INDICES = ("int32", "int64")
 #: Tiles of rows of a band. With 16 of 128 rows, the CTAs of a wave load as much of X as of W.
 BAND = 16
-#: Groups up to which threads hold the sizes of all in registers, from tile to tile; nvcc does so with
-#: 64, too, of which ptxas spills 580 bytes. Of more groups, iterations of the walk whose loads are
-#: issued together.
+#: Groups up to which threads keep the sizes of all in registers, from tile to tile (nvcc does so
+#: with 64, too, and ptxas spills 580 bytes); and of more groups, iterations of the walk whose loads
+#: are issued together.
 _HELD_GROUPS, _UNROLLED = 16, 8
 #: How kernels with slots are launched. Early, one after the other took 4 to 18 % longer with 8
 #: groups, and from 0.7 % less to 2 % more with 64 (H200, 2026-11-23 00:40).
