@@ -11,6 +11,7 @@ import pytest
 
 from warploom.decide import choose
 from warploom.decide.config import Config
+from warploom.decide.families import block_scaled, grouped, quantised
 from warploom.decide.families.block_scaled import (
     BlockScaledProblem,
     block_scaled_configs,
@@ -20,7 +21,6 @@ from warploom.decide.families.grouped import (
     GroupedBlockScaledProblem,
     GroupedProblem,
     grouped_configs,
-    row_tiles,
     why_not_grouped,
 )
 from warploom.decide.families.quantised import (
@@ -30,10 +30,6 @@ from warploom.decide.families.quantised import (
 )
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
-from warploom.decide.price.block_scaled import block_scaled_work
-from warploom.decide.price.grouped import grouped_work
-from warploom.decide.price.model import price
-from warploom.decide.price.quantised import quantised_work
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
@@ -139,16 +135,12 @@ def test_each_number_of_rows_has_legal_configs(rng: np.random.Generator, name: s
 def test_choices_are_as_fast_as_any_by_the_model(rng: np.random.Generator, gpu: str) -> None:
     machine = machine_of(GPUS[gpu])
     q, b, g = replace(_quantised(rng), m=48), replace(_block_scaled(rng), m=700), _grouped(rng)
-    works = {
-        q: lambda c: quantised_work(q.m, q.n, q.k, q.bits, q.group, q.dtype, c),
-        b: lambda c: block_scaled_work(b.m, b.n, b.k, b.dtype, b.out_dtype, c),
-        g: lambda c: grouped_work(g.groups, g.rows, g.n, g.k, g.dtype, g.out_dtype, c,
-                                  row_tiles(g.groups, g.rows, c.tile_m)),
-    }  # fmt: skip
-    for problem, configs in ((q, quantised_configs(q, machine)),
-                             (b, block_scaled_configs(b, machine)),
-                             (g, grouped_configs(g, machine))):  # fmt: skip
-        times = [price(works[problem](config), machine).total for config in configs]
+    for problem, family, configs in (
+        (q, quantised, quantised_configs(q, machine)),
+        (b, block_scaled, block_scaled_configs(b, machine)),
+        (g, grouped, grouped_configs(g, machine)),
+    ):
+        times = [family.predicted(problem, config, machine) for config in configs]
         print(problem, configs[0])
         # The model does not tell times apart that differ by 2 %.
         assert times[0] <= 1.02 * min(times) and times[-1] >= max(times) / 1.02

@@ -159,6 +159,11 @@ LARGEST = {
     # Of so many steps that ptxas does not unroll them: with four it keeps all scales at once, and
     # spills 80 bytes on sm_100a.
     "grouped block-scaled": lambda _: gemm_grouped_block_scaled(8, 4096, 7168, 4096),
+    # Sizes of so many groups do not fit in registers.
+    "grouped block-scaled, 64 groups": lambda arch: gemm_grouped_block_scaled(
+        64, 512, 640, 100, arch=arch
+    ),
+    "grouped, 64 groups": lambda arch: gemm_grouped(64, 512, 512, 2048, arch=arch),
     "attention of 256": lambda arch: attention(512, 256, 2, causal=True, arch=arch),
     "attention of three warpgroups": lambda arch: attention(3072, 128, 32, arch=arch),
     "paged decode of 256": lambda arch: paged_decode(16, 2, 256, sliding_window=True, arch=arch),

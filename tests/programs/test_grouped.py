@@ -19,10 +19,11 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
-from warploom.decide.families.grouped import GroupedProblem, groups_with_rows, row_tiles
+from warploom.decide.families.grouped import GroupedProblem, fills
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
+    gemm_block_scaled,
     gemm_grouped,
     gemm_grouped_block_scaled,
 )
@@ -69,15 +70,24 @@ def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype
     assert any(f"{min(2, config.tile_m // 64)} computing" in sentence for sentence in decided)
 
 
-@pytest.mark.parametrize("mean", [3, 64, 128, 1000])
-@pytest.mark.parametrize("rows", [64, 128, 256])
+@pytest.mark.parametrize("mean", [3, 64, 128, 157, 1000])
+@pytest.mark.parametrize("rows", [64, 128, 192, 256])
 def test_groups_have_about_as_many_tiles_as_expected(rng, mean, rows):
     groups = 1000
-    sizes = rng.multinomial(groups * mean, rng.dirichlet(np.ones(groups)))
-    needed = int((-(-sizes // rows)).sum())
-    assert row_tiles(groups, groups * mean, rows) == pytest.approx(needed, rel=0.05)
-    filled = int((sizes > 0).sum())
-    assert groups_with_rows(groups, groups * mean) == pytest.approx(filled, rel=0.05)
+    even = np.full(groups, 1 / groups)
+    for shares, fill in zip(
+        (even, rng.dirichlet(np.ones(groups))), fills(groups, groups * mean, rows), strict=True
+    ):
+        sizes = rng.multinomial(groups * mean, shares)
+        needed, filled = int((-(-sizes // rows)).sum()), int((sizes > 0).sum())
+        assert fill.row_tiles == pytest.approx(needed, rel=0.05)
+        assert fill.groups == pytest.approx(filled, rel=0.05)
+
+
+@pytest.mark.parametrize("m", [1, 5, 300, 4096])
+def test_few_groups_have_whole_tiles(m):
+    assert fills(1, m, 128)[0].row_tiles == -(-m // 128)
+    assert all(1 <= fill.groups <= 4 and fill.row_tiles >= fill.groups for fill in fills(4, m, 64))
 
 
 @pytest.mark.parametrize(("scale_layout", "tile"), [("MK", None), ("KM", (128, 192))])
@@ -199,3 +209,29 @@ def test_tiles_of_groups_are_in_order_and_without_gaps(rng, rows, columns, band)
 def test_impossible_groups_are_refused(changes, message):
     with pytest.raises(IllegalCombination, match=message):
         gemm_grouped(**{"groups": 2, "n": 64, "k": 64, **changes})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda columns: gemm_grouped(
+            4, 512, 128, 512, tile=(64, columns, 64), stages=2, consumers=1, ctas_per_sm=2
+        ),
+        lambda columns: gemm_block_scaled(
+            512, 256, 512, tile=(64, columns, 128), stages=2, consumers=1, ctas_per_sm=2
+        ),
+        lambda columns: gemm_grouped(
+            4, 512, 128, 512, tile=(192, columns, 64), stages=2, consumers=3
+        ),
+    ],
+)
+def test_mmas_that_lack_registers_at_the_launch_are_declined(make):
+    """ptxas ends with an error there, whatever ``setmaxnreg`` moves later."""
+
+    def decided(columns):
+        return [d for step in lower_trace(make(columns)) for d in step.decisions]
+
+    (reason,) = (d for d in decided(256) if "registers of a thread at the launch" in d)
+    assert "warp specialisation declines" in reason and "256 columns" in reason
+    assert "ctas_per_sm" in reason
+    assert not any("at the launch" in d for d in decided(192))

@@ -141,6 +141,7 @@ def test_attention_over_tokens_that_the_launch_counts(rng, causal):
         (64, {"order": "natural", "tile": (64, 64, 128), "stages": 2}),
         (8, {"tile": (8, 128, 128), "k": 128, "group": 128, "cluster": (2, 1)}),
         (5, {"tile": None, "stages": None, "k": 768}),
+        (5, {"k": 768, "weights_policy": "evict_first"}),
         (70, {"tile": None, "stages": None, "bits": 8}),
         (9, {"tile": None, "stages": None, "n": 200, "k": 3072, "symbolic": True}),
     ],

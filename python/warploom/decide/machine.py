@@ -87,6 +87,9 @@ class Machine:
     dequantise_cycles, dequantise_issue : float
         Cycles in which a warpgroup that is alone computes an element of each thread, such as a
         weight of 4 bits, and the part of them in which it keeps the SM's schedulers busy.
+    dequantise_first : float
+        Microseconds until the first step is dequantised, which no MMA hides (H100, 2026-11-26: 200
+        GEMMs with weights of 4 bits).
     element_cycles, transpose : float
         Cycles of an epilogue for each element of a thread, and part of it that comes on top for a
         transposed tile.
@@ -158,8 +161,9 @@ class Machine:
     order_cycles: float = 36.0
     narrow: float = 0.0227
     self_load_cycles: float = 125.0
-    dequantise_cycles: float = 4.8
+    dequantise_cycles: float = 5.2
     dequantise_issue: float = 0.4
+    dequantise_first: float = 0.4
     element_cycles: float = 1.02
     transpose: float = 1.98
     chunk_cycles: float = 80.6

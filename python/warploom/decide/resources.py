@@ -30,9 +30,6 @@ from warploom.tile.choices import BY_NAME, PING_PONG_WARPGROUPS, ROWS
 _STAGED_BYTES = (2, 4)
 #: Bytes of an element of an accumulator.
 _SUM_BYTES = 4
-#: Registers that ptxas wants for one MMA beside its results (CUDA 13.5: "Insufficient registers
-#: (80) to compile instruction, try 90 or higher", of 64 results).
-_MMA_OVERHEAD = 26
 #: Bytes kept for mbarriers and alignment.
 _BARRIER_BYTES = 1024
 
@@ -174,7 +171,7 @@ class KernelChoices(
 
     def mma_registers(self, problem: GemmProblem) -> int:
         """Registers that ptxas must have for one MMA: its results, and what names its operands."""
-        return kind_of(problem).d_registers(self.accumulator[1]) + _MMA_OVERHEAD
+        return kind_of(problem).launch_registers(self.accumulator[1])
 
     def launch_registers(self, arch: Arch) -> int:
         """Registers of a thread at the launch, which is what ptxas compiles every MMA for.

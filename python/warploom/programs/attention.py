@@ -180,7 +180,9 @@ def attention(
 
     sizes = {"b": batch, "h": heads, "q": tokens}
     biased, masked = bias is not None, bool(causal)
-    together = heads_at_a_time(problem, machine_for())
+    together = heads_at_a_time(problem, machine_for(), (bm, bn)) if masked else heads
+    # Of a batch that the launch knows, heads of one time belong to one of it.
+    times = batch * heads // together if isinstance(batch, int) else batch * (heads // together)
     bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in _BIAS), keys)
 
     @T.inline
@@ -237,10 +239,11 @@ def attention(
         T.device_entry()
         if masked:
             # The longest tiles first: the last CTAs to finish then have little left to do.
-            head, block, groups = T.cta_id([together, query_blocks, batch * (heads // together)])
+            wl.hints(raster="columns")
+            head, block, groups = T.cta_id([together, query_blocks, times])
             bi: T.int32 = query_blocks - 1 - block
-            h: T.int32 = groups % (heads // together) * together + head
-            b: T.int32 = groups // (heads // together)
+            h: T.int32 = (groups * together + head) % heads
+            b: T.int32 = (groups * together + head) // heads
             attend_tile(Q, K, V, Bias, Out, bi, h, b)
         else:
             bi, h, b = T.cta_id([query_blocks, heads, batch])

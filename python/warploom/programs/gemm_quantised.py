@@ -15,15 +15,18 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.config import Config
 from warploom.decide.families.quantised import QuantisedProblem
 from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
 from warploom.layout.weight_order import WEIGHT_ORDERS
+from warploom.ops.copy_strided import CACHE_HINT
 from warploom.target import SM90A
 from warploom.target.dtypes import with_dtype_names
 from warploom.tile.annotations import SIZES
+from warploom.tile.choices import POLICIES
 
 
 @with_dtype_names
@@ -38,6 +41,7 @@ def gemm_quantised(
     order: str = "fragments",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
+    weights_policy: str | None = None,
     arch: str = SM90A.name,
     **hints: Any,
 ) -> PrimFunc:
@@ -62,6 +66,9 @@ def gemm_quantised(
         and hints are those of :func:`warploom.decide.choose`.
     stages : int, optional
         Steps that are loaded ahead.
+    weights_policy : str, optional
+        The L2 eviction policy of W, as ``cache_hint=`` of copies takes it; by default as chosen, if
+        the tile is left to the program too.
     arch : str
         What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``.
     **hints
@@ -84,13 +91,17 @@ def gemm_quantised(
             f"and the orders {', '.join(map(repr, WEIGHT_ORDERS))}."
         )
     if tile is None:
-        config = choose(QuantisedProblem(m, n, k, bits, arch, group, dtype, order))
-        tile = (config.tile_m, config.tile_n, config.tile_k)
-        stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
+        own = options_of(choose(QuantisedProblem(m, n, k, bits, arch, group, dtype, order)))
+        tile, own_stages, own_policy = (
+            own.pop(name) for name in ("tile", "stages", "weights_policy")
+        )
+        stages, weights_policy = stages or own_stages, weights_policy or own_policy
+        hints = {**own, **hints}
     rows, (bm, bn, bk) = row_count(m), tile
     _check(n, k, bk, group)
     packed, groups = bk * bits // 32, max(1, bk // group)
     place = WEIGHT_ORDERS[order]
+    of_weights = {CACHE_HINT: weights_policy} if weights_policy else {}
     if hints.get("persistent") is not False:
         hints = {"raster": "rows", **hints}
 
@@ -113,7 +124,7 @@ def gemm_quantised(
             first: T.let = step * bk // group
             Tx.cta.copy_async(X_s, X[i * bm : i * bm + bm, step * bk : step * bk + bk])
             Tx.cta.copy_async(
-                W_s, W[j * bn : j * bn + bn, step * packed : step * packed + packed]
+                W_s, W[j * bn : j * bn + bn, step * packed : step * packed + packed], **of_weights
             )
             Tx.cta.copy_async(S_s, Scale[first : first + groups, j * bn : j * bn + bn])
             for y, z in T.grid(bn, bk):
@@ -128,6 +139,14 @@ def gemm_quantised(
 
     # One row is a symbol of the program; :func:`~warploom.kernels.signature.row_count` says why.
     return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """A config as the arguments of :func:`gemm_quantised` that it stands for."""
+    return {
+        **config.hints(usual=False), "tile": (config.tile_m, config.tile_n, config.tile_k),
+        "stages": config.stages, "weights_policy": POLICIES[config.l2_policy][1],
+    }  # fmt: skip
 
 
 def _check(n: int, k: int, depth: int, group: int) -> None:

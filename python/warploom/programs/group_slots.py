@@ -22,6 +22,10 @@ from warploom.schedulers.raster import grouped_tile
 INDICES = ("int32", "int64")
 #: Tiles of rows of a band. With 16 of 128 rows, the CTAs of a wave load as much of X as of W.
 BAND = 16
+#: Groups up to which threads keep the sizes of all in registers, from tile to tile (nvcc does so
+#: with 64, too, and ptxas spills 580 bytes); and of more groups, iterations of the walk whose loads
+#: are issued together.
+_HELD_GROUPS, _UNROLLED = 16, 8
 #: How kernels with slots are launched. Early, one after the other took 4 to 18 % longer with 8
 #: groups, and from 0.7 % less to 2 % more with 64 (H200, 2026-11-23 00:40).
 _LAUNCH = {"pdl": False}
@@ -67,6 +71,7 @@ class Slot:
     ) -> None:
         self._indptr, self._groups, self._rows = indptr, groups, rows
         self._columns, self._band = columns, band
+        self._unroll = None if groups <= _HELD_GROUPS else _UNROLLED
         self.group = T.local_scalar("int32")
         self.row = T.local_scalar("int32")
         self.count = T.local_scalar("int32")
@@ -86,7 +91,7 @@ class Slot:
         self.group = 0
         self._first = 0
         self._next = 0
-        for g in T.serial(self._groups):
+        for g in T.serial(self._groups, unroll=self._unroll):
             if self._next <= number:
                 self.group = g
                 self._first = self._next

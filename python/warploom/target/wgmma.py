@@ -37,6 +37,11 @@ _ELEMENT = {
 _ACCUMULATOR = {"float32": "f32", "float16": "f16", "int32": "s32"}
 
 
+#: Registers that ptxas wants for one MMA beside its results (CUDA 13.5: "Insufficient registers
+#: (80) to compile instruction, try 90 or higher", of 64 results).
+_BESIDE_RESULTS = 26
+
+
 @dataclass(frozen=True)
 class WgmmaKind:
     """A legal combination of element types.
@@ -90,6 +95,16 @@ class WgmmaKind:
     def d_registers(self, n: int) -> int:
         """32-bit registers a thread holds of a ``64 x n`` accumulator."""
         return WGMMA_M * n // 128 // (2 if self.d == "float16" else 1)
+
+    def launch_registers(self, n: int) -> int:
+        """Registers of a thread that ptxas must have, at the launch, for an instruction of ``n``.
+
+        Examples
+        --------
+        >>> wgmma_kind("float16", "float16", "float32").launch_registers(256)
+        154
+        """
+        return self.d_registers(n) + _BESIDE_RESULTS
 
     def opcode(self, n: int) -> str:
         """The PTX instruction, e.g. ``wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16``."""

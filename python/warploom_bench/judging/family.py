@@ -34,7 +34,7 @@ class Family:
         The problem of a case, as :func:`warploom.decide.choose` takes it.
     module : module
         Of the family in :mod:`warploom.decide.families`: what the model likes is what its function
-        ``NAME_configs`` lists.
+        ``NAME_configs`` lists, by the microseconds that its function ``predicted`` says.
     program : callable
         The tile program of a case with a config.
     arguments : callable
@@ -72,6 +72,10 @@ class Family:
         listed = getattr(self.module, f"{self.name.replace('-', '_')}_configs", None)
         others: Sequence[Config] = listed(problem, machine) if listed else ()
         return list(dict.fromkeys([choose(problem, machine), *others]))
+
+    def predicted(self, shape: Any, config: Config, machine: Machine) -> float:
+        """The microseconds of a config, as the family predicts them."""
+        return self.module.predicted(self.problem(shape), config, machine)
 
     def fitted(self, shape: Any, config: Config) -> Config | None:
         """A config with as many stages as fit; None if there is no place for two."""

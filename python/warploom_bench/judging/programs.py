@@ -18,11 +18,10 @@ import numpy as np
 import tvm
 from tvm.target import Target
 
-from warploom.decide import price_program
 from warploom.decide.config import Config
 from warploom.decide.machines import machine_for
 from warploom.meta_schedule import Builder, artifact
-from warploom.meta_schedule.artifact import Facts, read_facts
+from warploom.meta_schedule.artifact import Facts
 from warploom.meta_schedule.builder import both
 from warploom.meta_schedule.measure import inputs_of_check
 from warploom.meta_schedule.programs.builder import build_program
@@ -49,7 +48,6 @@ class ProgramCase:
         self.arguments = self._row.arguments(sizes)
         self.liked = self._row.liked(sizes, machine_for())
         self._begun: dict[Config, Future[str]] = {}
-        self._paths: dict[Config, str] = {}
         self._facts: Facts | None = None
         self._reference: Future[None] | None = None
 
@@ -68,13 +66,9 @@ class ProgramCase:
 
         return listed + near_to(near, self._row.changes, fitted, count - len(listed), seen, rng)
 
-    def predict(self, config: Config) -> float | None:
-        """Microseconds by the model of tile programs, once the config is compiled."""
-        path = self._paths.get(config)
-        try:
-            return None if path is None else read_facts(path).predicted
-        except OSError:  # it could not be made
-            return None
+    def predict(self, config: Config) -> float:
+        """Microseconds by the model with which the family chooses."""
+        return self._row.predicted(self._sizes, config, machine_for())
 
     def submit(self, config: Config, builder: Builder, target: Target) -> Future[str]:
         """Have a config compiled, once."""
@@ -88,7 +82,6 @@ class ProgramCase:
             build_config, self.family, self._sizes, config, target, self._facts, path,
             timeout=builder.timeout_sec,
         )  # fmt: skip
-        self._paths[config] = path
         self._begun[config] = both(built, self._reference)
         return self._begun[config]
 
@@ -126,12 +119,10 @@ def build_config(
     family: str, sizes: Any, config: Config, target: Target, facts: Facts, path: str
 ) -> str:
     """In a worker: compile the program of a config to a path, beside the facts about it."""
+    row = FAMILIES[family]
     with target:
-        program = FAMILIES[family].program(sizes, config)
-    try:
-        predicted = price_program(program, target).total
-    except Exception:  # a Decline, or a program unlike those that the model was tested with
-        predicted = None
+        program = row.program(sizes, config)
+    predicted = row.predicted(sizes, config, machine_for(target))
     facts = replace(facts, config=config.values(), predicted=predicted)
     return build_program(program, target, facts, path, {})
 

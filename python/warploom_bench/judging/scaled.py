@@ -19,6 +19,7 @@ from warploom.decide.families.quantised import QuantisedProblem
 from warploom.meta_schedule.measure import Argument
 from warploom.programs import gemm_block_scaled, gemm_grouped, gemm_quantised
 from warploom.programs.gemm_block_scaled import options_of
+from warploom.programs.gemm_quantised import options_of as quantised_options
 from warploom_bench.block_scaled import BlockScaledShape
 from warploom_bench.dequant import DequantShape
 from warploom_bench.grouped import GroupedShape
@@ -60,10 +61,9 @@ class UnevenGroups(GroupedShape):
 
 
 def _quantised(shape: DequantShape, config: Config) -> PrimFunc:
-    tile = (config.tile_m, config.tile_n, config.tile_k)
     return gemm_quantised(
-        shape.n, shape.k, shape.m, shape.bits, shape.scale_group, shape.dtype, "fragments", tile,
-        config.stages, **config.hints(usual=False),
+        shape.n, shape.k, shape.m, shape.bits, shape.scale_group, shape.dtype,
+        **quantised_options(config),
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ _QUANTISED_CHANGES = (
       for parts in (2, 4, 8)),
     {**_WHOLE, "stream_k": True}, {**_WHOLE, "stream_k": False},
     {**_WHOLE, "cluster_m": 2}, {"cluster_m": 1},
-    *each("ctas_per_sm", 1, 2), *each("prefetch_l2", False, True),
+    *each("ctas_per_sm", 1, 2), *each("prefetch_l2", False, True), *each("l2_policy", 0, 1),
 )  # fmt: skip
 _BLOCK_SCALED_CHANGES = (
     *tiles((64, 64, 256, 1), (64, 128, 256, 1), (64, 128, 128, 1), (64, 192, 128, 1),

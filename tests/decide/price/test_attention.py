@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 from warploom.decide import choose
 from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
 from warploom.decide.machine import H200
-from warploom.decide.machines import machine_of
-from warploom.decide.price.attention import attention_work
+from warploom.decide.machines import machine_for, machine_of
+from warploom.decide.price.attention import attention_work, steps_of_tiles
 from warploom.decide.price.model import price
 from warploom.decide.price.read import read
+from warploom.decide.price.uneven import busiest
 from warploom.decide.price.work import Nest
 from warploom.programs import attention
 from warploom.target.gpus import GPUS
@@ -30,7 +30,9 @@ def test_formulas_and_statements_say_the_same(causal: bool, rng: np.random.Gener
         tile = _TILES[rng.integers(len(_TILES))]
         sizes = tokens, head_dim, share * kv_heads, kv_heads, batch, causal
         print(*sizes, tile)
-        expected = attention_work(*sizes, tile, 2)
+        problem = AttentionProblem(tokens, head_dim, share * kv_heads, kv_heads, batch, causal)
+        together = heads_at_a_time(problem, machine_for(), tile)
+        expected = attention_work(*sizes, tile, 2, together=together)
         found = read(attention(*sizes, tile=tile, stages=2))
         # How many steps a causal tile has, is looked at of some; masks are, of some steps.
         near = 0.08 if causal else 0.0
@@ -42,6 +44,11 @@ def test_formulas_and_statements_say_the_same(causal: bool, rng: np.random.Gener
         if not causal:
             same = {"nest": expected.nest}
             assert found._replace(**same) == expected, (found, expected)
+        else:
+            for name in ("tiles", "batch", "group"):
+                assert getattr(found, name) == getattr(expected, name), name
+            assert len(found.lengths) == len(expected.lengths)
+            assert np.allclose(found.lengths, expected.lengths, atol=1 + tokens / tile[1] / 12)
         assert price(found).total == pytest.approx(price(expected).total, rel=0.02 + near)
 
 
@@ -76,29 +83,62 @@ def test_another_gpu_has_another_choice() -> None:
 
 @pytest.mark.parametrize("gpu", ["h200", "h20", "h100-pcie"])
 def test_heads_of_a_time_fit_into_the_cache(gpu: str, rng: np.random.Generator) -> None:
+    """Where nothing else is known; otherwise the model says which number is the best."""
     machine = machine_of(GPUS[gpu])
     for _ in range(50):
-        kv_heads, share = int(rng.integers(1, 33)), int(rng.integers(1, 9))
-        tokens, head_dim = int(2 ** rng.uniform(4, 16)), int(rng.choice([64, 128, 256]))
-        problem = AttentionProblem(tokens, head_dim, kv_heads * share, kv_heads, causal=True)
-        heads = heads_at_a_time(problem, machine)
-        assert problem.heads % heads == 0 and heads % share == 0
-        bytes_of = heads // share * tokens * head_dim * 4
-        assert heads == share or bytes_of <= machine.gpu.l2_bytes / 2
-        if heads < problem.heads:
-            assert 4 * problem.kv_heads * tokens * head_dim > machine.gpu.l2_bytes / 2
+        kv_heads, share, batch = (int(rng.integers(1, most)) for most in (33, 9, 5))
+        keys, head_dim = int(2 ** rng.uniform(4, 16)), int(rng.choice([64, 128, 256]))
+        heads = kv_heads * share
+        problem = AttentionProblem(None, head_dim, heads, kv_heads, batch, True, keys=keys)
+        together = heads_at_a_time(problem, machine, (128, 64))
+        print(problem, together)
+        assert heads * batch % together == 0
+        bytes_of = -(-together // share) * keys * head_dim * 4
+        assert together == 1 or bytes_of <= machine.gpu.l2_bytes / 2
+
+
+def test_no_other_number_of_heads_of_a_time_is_better(rng: np.random.Generator) -> None:
+    for _ in range(5):
+        tokens, heads, batch = int(2 ** rng.uniform(6, 13)), int(rng.integers(1, 33)), 2
+        problem = AttentionProblem(tokens, 128, heads, heads, batch, causal=True)
+        times = {
+            together: price(attention_work(
+                tokens, 128, heads, heads, batch, True, (128, 96), 2, together=together
+            )).total
+            for together in range(1, heads * batch + 1) if heads * batch % together == 0
+        }  # fmt: skip
+        print(problem, times)
+        assert times[heads_at_a_time(problem, H200, (128, 96))] == min(times.values())
+
+
+def _busy(steps: list[int], heads: int, times: int, slots: int) -> list[int]:
+    """Steps of CTAs that take every so-many-th tile, each with one step more."""
+    grid = [length + 1 for _ in range(times) for length in steps for _ in range(heads)]
+    return [sum(grid[cta::slots]) for cta in range(slots)]
 
 
 def test_sms_end_together_where_tiles_differ() -> None:
-    """A mask makes tiles of one step and of all: SMs that take the next one wait for the last."""
-    for tokens, heads in ((1024, 32), (2048, 32), (4096, 16), (3356, 8), (8192, 16)):
-        problem = AttentionProblem(tokens, 128, heads, heads, causal=True)
-        config, together = choose(problem, H200), heads_at_a_time(problem, H200)
-        blocks = -(-tokens // config.tile_m)
-        steps = [-(-(row + 1) * config.tile_m // config.tile_n) + 2 for row in range(blocks)]
-        grid = [steps[row] for _ in range(heads // together) for row in reversed(range(blocks))
-                for _ in range(together)]  # fmt: skip
-        busy = [0] * H200.sms
-        for tile in grid:
-            heapq.heapreplace(busy, busy[0] + tile)
-        assert max(busy) <= 1.15 * max(sum(grid) / H200.sms, max(steps)), (tokens, heads)
+    """A mask makes tiles of one step and of all, and an SM takes every so-many-th of them."""
+    for tokens, heads, batch in (
+        (1024, 32, 1), (2048, 32, 1), (2048, 16, 4), (4096, 16, 4), (3356, 8, 8), (8192, 16, 1),
+    ):  # fmt: skip
+        problem = AttentionProblem(tokens, 128, heads, heads, batch, causal=True)
+        config = choose(problem, H200)
+        tile = config.tile_m, config.tile_n
+        together = heads_at_a_time(problem, H200, tile)
+        steps = steps_of_tiles(tokens, tokens, tile)
+        busy = _busy(steps, together, heads * batch // together, H200.sms)
+        assert max(busy) <= 1.3 * max(sum(busy) / H200.sms, steps[0]), (problem, together)
+
+
+def test_the_busiest_cta_is_found(rng: np.random.Generator) -> None:
+    for _ in range(50):
+        rows, heads, batch, slots = (int(rng.integers(1, most)) for most in (9, 12, 4, 20))
+        group = int(rng.integers(1, heads + 1))
+        lengths = [int(length) for length in rng.integers(1, 10, rows)]
+        groups = [range(first, min(first + group, heads)) for first in range(0, heads, group)]
+        order = [row for _ in range(batch) for part in groups for row in lengths for _ in part]
+        busy = [(sum(order[cta::slots]), len(order[cta::slots])) for cta in range(slots)]
+        found = busiest(lengths, heads, batch, group, slots, 1.5)
+        assert found in busy, (found, busy)
+        assert found[0] + 1.5 * found[1] == max(steps + 1.5 * tiles for steps, tiles in busy)

@@ -40,6 +40,9 @@ _MMA_K = 16
 _STAGES = 2
 #: Bytes of an element.
 _BYTES = 2
+#: Queries of all heads beyond which the order of heads matters little: each CTA has hundreds of
+#: tiles.
+_MOST_QUERIES = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -75,25 +78,51 @@ def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
 def attention_configs(problem: AttentionProblem, machine: Machine) -> list[Config]:
     """The configs that are worth a measurement, the fastest by the model of costs first."""
     tiles = next(of[problem.causal] for most, of in _TILES.items() if problem.head_dim <= most)
-    if problem.arch == SM90A.name:
-        # Tiles that are as fast as each other stay in the order of the table.
-        tiles = sorted(tiles, key=lambda tile: _time(problem, tile, machine))
-    return list(dict.fromkeys(_fitted(problem, *tile) for tile in tiles))
+    configs = list(dict.fromkeys(_fitted(problem, *tile) for tile in tiles))
+    if problem.arch != SM90A.name:
+        return configs
+    # Configs that are as fast as each other stay in the order of the table.
+    return sorted(configs, key=lambda config: predicted(problem, config, machine))
 
 
-def heads_at_a_time(problem: AttentionProblem, machine: Machine) -> int:
+def heads_at_a_time(
+    problem: AttentionProblem, machine: Machine, tile: tuple[int, int]
+) -> int:
     """Heads of Q whose tiles follow each other, the longest first, before those of others.
 
-    With a mask, tiles of a head have from one step to all steps. Where all heads begin with their
-    longest tiles, SMs end together; but keys and values of these heads are read at the same time.
-    So there are as many heads as the L2 cache holds.
+    With a mask, tiles of a head have from one step to all steps, and a CTA takes every so-many-th
+    tile: the number of heads decides whether some CTAs have most of the long ones. Keys and values
+    of the heads of a time are read at the same time, which the L2 cache holds or not. The model
+    prices both. Where a call decides how many tokens there are, the cache alone does.
+
+    Parameters
+    ----------
+    problem : AttentionProblem
+    machine : Machine
+    tile : (int, int)
+        Queries and keys of a step.
+
+    Returns
+    -------
+    int
+        A divisor of all heads of all batches.
+
+    Examples
+    --------
+    >>> from warploom.decide.machine import H200
+    >>> heads_at_a_time(AttentionProblem(4096, 128, 32, 8, causal=True), H200, (128, 112))
+    32
     """
+    every = problem.heads * problem.batch
+    numbers = [n for n in range(every, 0, -1) if every % n == 0]
+    if problem.tokens is not None and problem.tokens * every <= _MOST_QUERIES:
+        # Of equal ones the most.
+        return min(numbers, key=lambda heads: _time(problem, tile, machine, _STAGES, heads))
     share = problem.heads // problem.kv_heads
     tokens = problem.keys or problem.tokens or UNKNOWN_EXTENT
     bytes_of_head = tokens * 2 * problem.head_dim * _BYTES
     room = machine.gpu.l2_bytes * _OF_L2
-    together = (n for n in range(problem.kv_heads, 0, -1) if problem.kv_heads % n == 0)
-    return share * next((n for n in together if n * bytes_of_head <= room), 1)
+    return next(n for n in numbers if n == 1 or -(-n // share) * bytes_of_head <= room)
 
 
 def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
@@ -107,9 +136,19 @@ def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
     return Config(queries, keys, problem.head_dim, stages=_STAGES)
 
 
-def _time(problem: AttentionProblem, tile: tuple[int, int], machine: Machine) -> float:
+def predicted(problem: AttentionProblem, config: Config, machine: Machine) -> float:
+    """The predicted microseconds of a kernel with a config."""
+    tile = config.tile_m, config.tile_n
+    together = heads_at_a_time(problem, machine, tile) if problem.causal else None
+    return _time(problem, tile, machine, config.stages, together)
+
+
+def _time(
+    problem: AttentionProblem, tile: tuple[int, int], machine: Machine, stages: int,
+    together: int | None,
+) -> float:  # fmt: skip
     work = attention_work(
         problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
-        problem.causal, tile, _STAGES, problem.keys,
+        problem.causal, tile, stages, problem.keys, together,
     )  # fmt: skip
     return price(work, machine).total

@@ -15,7 +15,7 @@ from warploom.decide.config import Config
 from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, block_scaled_work
-from warploom.decide.price.work import Work
+from warploom.decide.price.model import price
 from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.target import ARCHS, SM90A
 from warploom.target.swizzle import ATOM_ROWS
@@ -104,14 +104,17 @@ def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | N
 
 @lru_cache(maxsize=512)
 def _configs(problem: BlockScaledProblem, machine: Machine) -> tuple[Config, ...]:
+    problem = replace(problem, m=_UNKNOWN_ROWS if problem.m is None else problem.m)
+    return tuple(
+        ranked(_candidates(problem), lambda config: predicted(problem, config, machine))
+    )
+
+
+def predicted(problem: BlockScaledProblem, config: Config, machine: Machine) -> float:
+    """The predicted microseconds of a kernel with a legal config."""
     m = _UNKNOWN_ROWS if problem.m is None else problem.m
-
-    def work(config: Config) -> Work:
-        return block_scaled_work(
-            m, problem.n, problem.k, problem.dtype, problem.out_dtype, config
-        )
-
-    return tuple(ranked(_candidates(replace(problem, m=m)), work, machine))
+    work = block_scaled_work(m, problem.n, problem.k, problem.dtype, problem.out_dtype, config)
+    return price(work, machine).total
 
 
 def _candidates(problem: BlockScaledProblem) -> Iterator[Config]:

@@ -2,11 +2,13 @@
 
 A tile has rows of one group, so that the last one of a group is filled in part. How many tiles
 there are, and how many groups are empty, follows from the sizes of groups, which only the device
-knows: here they are those of a geometric distribution, the least certain one of a mean.
+knows. A config is priced for two cases, :func:`fills`: a count of tiles that just fills a wave in
+one of them begins another wave in the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +20,7 @@ from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, grouped_block_scaled_work
 from warploom.decide.price.grouped import grouped_work, side_by_side
-from warploom.decide.price.work import Work
+from warploom.decide.price.model import price
 from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.errors import IllegalCombination
 from warploom.target import ARCHS, SM90A
@@ -48,6 +50,8 @@ _SCALED_TILES = (
 _WIDTHS = {True: (1, 2), False: (1,)}
 #: Rows of a group, on average, if a call decides.
 _UNKNOWN_ROWS = 512
+#: Probabilities below this one count as none.
+_RARE = 1e-3
 #: Columns from which each chunk of a tile's results has a buffer, if stages leave room.
 _WIDE = 192
 
@@ -134,40 +138,83 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
     return config.why_not(gemm, arch)
 
 
-def row_tiles(groups: int, m: int, rows: int) -> int:
-    """How many tiles of so many rows the groups of ``m`` rows have, as far as that is known.
+@dataclass(frozen=True)
+class Fill:
+    """What groups need of a kernel, as far as their number and that of all rows tell.
 
-    A group has more than n rows with the probability of ``more ** (n + 1)``.
+    Attributes
+    ----------
+    groups : int
+        That have rows, whose weights are read.
+    row_tiles : int
+        Tiles of rows of all groups.
     """
-    more = _one_more(groups, m)
-    return max(1, round(groups * more / (1 - more**rows)))
+
+    groups: int
+    row_tiles: int
 
 
-def groups_with_rows(groups: int, m: int) -> int:
-    """How many groups of ``m`` rows together are not empty, as far as that is known: their weights
-    are read."""
-    return max(1, round(groups * _one_more(groups, m)))
+def fills(groups: int, m: int, rows: int) -> tuple[Fill, Fill]:
+    """The two cases that a config is priced for: groups that have about as many rows, and not.
 
+    Sizes are known on the device alone. Where every row belongs to any group with the same
+    probability they are those of a binomial distribution; the least certain ones of a mean are
+    those of a geometric distribution: more than n rows with the probability of
+    ``more ** (n + 1)``.
 
-def _one_more(groups: int, m: int) -> float:
-    """The probability that a group has a further row, of a geometric distribution of sizes."""
+    Parameters
+    ----------
+    groups, m : int
+        And the rows of all together.
+    rows : int
+        Of a tile.
+
+    Examples
+    --------
+    >>> fills(8, 1024, 128)
+    (Fill(groups=8, row_tiles=12), Fill(groups=8, row_tiles=13))
+    """
     mean = m / groups
-    return mean / (1 + mean)
+    more = mean / (1 + mean)
+    filled = groups * (1 - (1 - 1 / groups) ** m)
+    deviation = math.sqrt(mean * (1 - 1 / groups)) or 1e-9
+    tiles, above = filled, rows
+    while above < m and (part := _above(above, mean, deviation)) > _RARE:
+        tiles, above = tiles + groups * part, above + rows
+    return (
+        Fill(max(1, round(filled)), max(1, round(tiles))),
+        Fill(max(1, round(groups * more)), max(1, round(groups * more / (1 - more**rows)))),
+    )
+
+
+def _above(count: int, mean: float, deviation: float) -> float:
+    """The probability of more than so many rows, by a normal distribution."""
+    return math.erfc((count + 0.5 - mean) / deviation / math.sqrt(2)) / 2
 
 
 @lru_cache(maxsize=512)
 def _configs(problem: GroupedProblem, machine: Machine) -> tuple[Config, ...]:
+    return tuple(
+        ranked(_candidates(problem), lambda config: predicted(problem, config, machine))
+    )
+
+
+def predicted(problem: GroupedProblem, config: Config, machine: Machine) -> float:
+    """The predicted microseconds of a kernel with a legal config: the mean of :func:`fills`."""
     scaled = isinstance(problem, GroupedBlockScaledProblem)
     formulas = grouped_block_scaled_work if scaled else grouped_work
-
-    def work(config: Config) -> Work:
-        return formulas(
-            groups_with_rows(problem.groups, problem.rows), problem.rows, problem.n, problem.k,
-            problem.dtype, problem.out_dtype, config,
-            row_tiles(problem.groups, problem.rows, config.tile_m),
-        )  # fmt: skip
-
-    return tuple(ranked(_candidates(problem), work, machine))
+    cases = dict.fromkeys(fills(problem.groups, problem.rows, config.tile_m))
+    times = [
+        price(
+            formulas(
+                case.groups, problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype,
+                config, case.row_tiles,
+            ),
+            machine,
+        ).total
+        for case in cases
+    ]  # fmt: skip
+    return sum(times) / len(times)
 
 
 def _candidates(problem: GroupedProblem) -> Iterator[Config]:

@@ -18,8 +18,8 @@ from typing import Any
 from warploom.decide.config import Config
 from warploom.decide.families.ranked import ranked, why_no_room, with_stages
 from warploom.decide.machine import Machine
+from warploom.decide.price.model import price
 from warploom.decide.price.quantised import quantised_work
-from warploom.decide.price.work import Work
 from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
 from warploom.layout.weight_order import weights_of_block
@@ -142,14 +142,19 @@ def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
 
 @lru_cache(maxsize=512)
 def _configs(problem: QuantisedProblem, machine: Machine) -> tuple[Config, ...]:
+    problem = replace(problem, m=problem.m or _UNKNOWN_ROWS)
+    return tuple(ranked(
+        _candidates(problem, machine), lambda config: predicted(problem, config, machine)
+    ))  # fmt: skip
+
+
+def predicted(problem: QuantisedProblem, config: Config, machine: Machine) -> float:
+    """The predicted microseconds of a kernel with a legal config."""
     m = problem.m or _UNKNOWN_ROWS
-
-    def work(config: Config) -> Work:
-        return quantised_work(
-            m, problem.n, problem.k, problem.bits, problem.group, problem.dtype, config
-        )
-
-    return tuple(ranked(_candidates(replace(problem, m=m), machine), work, machine))
+    work = quantised_work(
+        m, problem.n, problem.k, problem.bits, problem.group, problem.dtype, config
+    )
+    return price(work, machine).total
 
 
 def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]:

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from warploom.decide.config import Config
-from warploom.decide.machine import Machine
-from warploom.decide.price.model import price
-from warploom.decide.price.work import Work
 from warploom.decide.problem import GemmProblem
 from warploom.target.arch import Arch
 from warploom.target.swizzle import Swizzle
@@ -21,7 +18,7 @@ _ALIKE = 1.02
 
 
 def ranked(
-    configs: Iterable[Config], work_of: Callable[[Config], Work], machine: Machine
+    configs: Iterable[Config], time_of: Callable[[Config], float]
 ) -> list[Config]:
     """Configs without duplicates, the fastest by the model first.
 
@@ -32,12 +29,10 @@ def ranked(
     ----------
     configs : iterable of Config
         Legal ones.
-    work_of : function
-        The work of a kernel with a config.
-    machine : Machine
-        The GPU.
+    time_of : function
+        The predicted microseconds of a kernel with a config.
     """
-    times = {config: price(work_of(config), machine).total for config in configs}
+    times = {config: time_of(config) for config in configs}
     places = {config: place for place, config in enumerate(times)}
     found: list[Config] = []
     alike: list[Config] = []

@@ -14,6 +14,7 @@ from warploom.decide.price.work import (
     chunk_lines,
     lines_touched,
 )
+from warploom.lower.grid.persistent import DEFAULT_GROUP
 from warploom.target import WGMMA_M, wgmma_kind
 
 #: Bytes of an element of an operand, and of a sum.
@@ -22,7 +23,7 @@ _BYTES, _SUM_BYTES = 2, 4
 
 def attention_work(
     tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
-    tile: tuple[int, int], stages: int, keys: int | None = None,
+    tile: tuple[int, int], stages: int, keys: int | None = None, together: int | None = None,
 ) -> Work:  # fmt: skip
     """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
 
@@ -38,6 +39,9 @@ def attention_work(
         Steps that are loaded ahead.
     keys : int, optional
         As many as queries if left out.
+    together : int, optional
+        Heads, of all batches, whose tiles follow each other, the longest first, if ``causal``; all
+        of a batch if left out.
     """
     tokens = tokens or UNKNOWN_EXTENT
     every_key = keys or tokens
@@ -46,10 +50,16 @@ def attention_work(
     # The last step has no keys, and one before it perhaps not all. Logits of these are masked.
     steps: float = blocks + 1
     masked: float = 1 + bool(every_key % keys)
+    grid, repeats, group, lengths = (rows, heads), batch, DEFAULT_GROUP, ()
+    of_a_head = False, True
     if causal:  # on the diagonal as well, by two comparisons
-        ends = [min(-(-(row + 1) * queries // keys), blocks) + 1 for row in range(rows)]
+        ends = steps_of_tiles(tokens, every_key, tile)
         whole = sum(min(row * queries // keys, blocks) for row in range(rows))
         steps, masked = sum(ends) / rows, 3 * (sum(ends) - whole) / rows
+        together = together or heads
+        grid, repeats, group = (together, rows), batch * heads // together, together
+        of_a_head = True, False
+        lengths = tuple(map(float, ends)) if ends[0] > ends[-1] else ()
     kind = wgmma_kind("float16", "float16", "float32")
     wide = -(-head_dim // kind.k) * kind.k  # what the MMAs contract, with zeros behind the head
     row_bytes, wide_bytes = head_dim * _BYTES, wide * _BYTES
@@ -59,8 +69,8 @@ def attention_work(
         run = min(float(every_key * row), steps * keys * row)
         return lines_touched(row, row_bytes), run, float(every_key * row * batch * kv_heads)
 
-    of_keys = Load(keys, wide_bytes, every_key, (False, True), 1, *streamed(wide_bytes))
-    of_values = Load(head_dim, keys * _BYTES, head_dim, (False, True), 1, *streamed(row_bytes))
+    of_keys = Load(keys, wide_bytes, every_key, of_a_head, 1, *streamed(wide_bytes))
+    of_values = Load(head_dim, keys * _BYTES, head_dim, of_a_head, 1, *streamed(row_bytes))
     of_queries = Load(
         queries, wide_bytes, tokens, (True, True), 1, lines_touched(wide_bytes, row_bytes),
         queries * wide_bytes, float(tokens * wide_bytes * batch * heads),
@@ -72,14 +82,36 @@ def attention_work(
         bool(row_bytes % LINE_BYTES), float(elements),
     )  # fmt: skip
     return Work(
-        (rows, heads), batch, steps, (of_keys, of_values),
+        grid, repeats, steps, (of_keys, of_values),
         (Mma(kind, queries, keys, wide), Mma(kind, queries, head_dim, keys, True)), (out,),
         nest=_softmax(queries, keys, head_dim, masked / steps),
         prologue=(of_queries,),
         sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
         stages=stages,
         consumers=next(n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0),
+        group=group,
+        lengths=lengths,
     )  # fmt: skip
+
+
+def steps_of_tiles(tokens: int, keys: int, tile: tuple[int, int]) -> list[int]:
+    """Steps of the tiles of a head under a causal mask, in the order of their grid.
+
+    Parameters
+    ----------
+    tokens, keys : int
+        Queries and keys.
+    tile : (int, int)
+        Queries and keys of a step.
+
+    Examples
+    --------
+    >>> steps_of_tiles(512, 512, (128, 128))
+    [5, 4, 3, 2]
+    """
+    rows, blocks = -(-tokens // tile[0]), -(-keys // tile[1])
+    # The last step has no keys.
+    return [min(-(-(row + 1) * tile[0] // tile[1]), blocks) + 1 for row in reversed(range(rows))]
 
 
 def _softmax(queries: int, keys: int, head_dim: int, masked: float) -> Nest:

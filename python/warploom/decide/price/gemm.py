@@ -49,12 +49,12 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
         Load(
             tile_m, depth * a_bytes, m, (True, False), of_a, memory.lines[0],
             memory.seen * a_bytes, memory.total * a_bytes * batch, True, 1.0, policy_a,
-            memory.inside[0], memory.of_taps,
+            memory.inside[0], memory.of_taps, _pieces(problem, 0),
         ),
         Load(
             products * tile_n, depth * b_bytes, products * n, (False, True), of_b, memory.lines[1],
             products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, True, 1.0,
-            policy_b, memory.inside[1], memory.of_taps,
+            policy_b, memory.inside[1], memory.of_taps, _pieces(problem, 1),
         ),
     )  # fmt: skip
     rows, columns = config.accumulator
@@ -144,6 +144,12 @@ def _pixels(problem: GemmProblem, config: Config, down: int, m: int, k: int) -> 
         (of_a, of_b), seen * channels, pixels_of_images(axes, m) * channels,
         (filled * m / (down * config.tile_m) * inside(axes), filled), taps > 1,
     )  # fmt: skip
+
+
+def _pieces(problem: GemmProblem, side: int) -> int:
+    """Rows in memory for each of an operand: what is beyond whole bits of a weight is scales."""
+    bits = (problem.a_bits, problem.b_bits)[side]
+    return 2 if problem.computed[side] and bits % 1 else 1
 
 
 def _are_side_by_side(problem: GemmProblem, config: Config) -> bool:

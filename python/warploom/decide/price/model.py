@@ -18,6 +18,7 @@ from warploom.decide.machine import H200, Machine
 from warploom.decide.price.l2 import dram_bytes, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import Step, joined, step_of
+from warploom.decide.price.uneven import busiest
 from warploom.decide.price.work import Work
 from warploom.target import SM90A, WGMMA_M
 
@@ -113,8 +114,11 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
     between = epilogue + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
-    last = launch.steps * _last_step(work, machine, launch, step).cycles
-    loop = _waves(work, launch, launch.steps * step.cycles, between, last)
+    if work.lengths and work.persistent and work.split_k == 1 and not work.stream_k:
+        loop = _uneven_waves(work, launch, step.cycles, between)
+    else:
+        last = launch.steps * _last_step(work, machine, launch, step).cycles
+        loop = _waves(work, launch, launch.steps * step.cycles, between, last)
     tensor = launch.waves * launch.steps * step.tensor
     dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
     throttle = _throttle(machine, launch, tensor, loop, dram)
@@ -125,7 +129,8 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
         l2=launch.waves * launch.steps * step.l2 / micro,
         loop=loop / micro,
         dram=dram / micro,
-        fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro,
+        fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro
+        + machine.dequantise_first * (work.dequantised > 0),
         drain=epilogue / micro,
         launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)
@@ -172,6 +177,15 @@ def _waves(work: Work, launch: Launch, loop: float, between: float, last: float)
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
     return (launch.waves - 1) * inner + last
+
+
+def _uneven_waves(work: Work, launch: Launch, step: float, between: float) -> float:
+    """The same where tiles differ in their steps, each of so many cycles."""
+    between /= launch.busy
+    steps, tiles = busiest(
+        work.lengths, work.tiles[0], work.batch, work.group, launch.slots, between / step
+    )
+    return steps * step + (tiles - 1) * between
 
 
 def _sums(work: Work, machine: Machine, others: float) -> float:

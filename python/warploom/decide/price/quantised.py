@@ -15,6 +15,7 @@ from warploom.decide.price.work import (
     lines_touched,
 )
 from warploom.target import wgmma_kind
+from warploom.tile.choices import POLICIES
 
 #: Bytes of an element of X, the scales and the result, and of a sum.
 _BYTES, _SUM_BYTES = 2, 4
@@ -43,6 +44,7 @@ def quantised_work(
     of_w = Load(
         columns, depth * weight, n, (True, False), shared_by((True, False), cluster, columns),
         lines_touched(depth * weight, k * weight), columns * (k * weight), n * (k * weight),
+        policy=POLICIES[config.l2_policy][1] or "",
     )  # fmt: skip
     of_x = Load(
         rows, float(depth * _BYTES), m, (False, True), shared_by((False, True), cluster, rows),
@@ -68,4 +70,5 @@ def quantised_work(
         split_k=config.split_k,
         in_cluster=config.through_cluster,
         stream_k=config.stream_k,
+        prefetch_l2=config.prefetch_l2,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 from tvm.ir import TensorRegion
 from tvm.tirx import PrimFunc
 
@@ -148,7 +149,20 @@ class _Reader:
             prefetch_l2=bool(hints.prefetch_l2),
             waits=waits_of(self.step, loads.dequantising, self.steps),
             rounds=rounds_of(self.step),
+            lengths=self._lengths(grid[1]),
         )  # fmt: skip
+
+    def _lengths(self, count: int) -> tuple[float, ...]:
+        """Steps of tiles along the second dimension, if tiles differ along that one alone."""
+        places = self.visits.places
+        moving = [d for d in range(len(self.visits.ids)) if len({at[d] for at, _ in places}) > 1]
+        if moving != [1]:
+            return ()
+        keys = [id(loop) for loop in self.loops]
+        steps = [sum(own.get(key, 0.0) for key in keys) for _, own in places]
+        if min(steps) == max(steps):
+            return ()
+        return tuple(map(float, np.interp(range(count), [at[1] for at, _ in places], steps)))
 
     def _mmas(self, visits: list[Visit]) -> tuple[Mma, ...]:
         """MMAs of a step, equal ones together."""

@@ -40,8 +40,10 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     received = boxes = 0.0
     for load in work.loads:
         row, times = load.row_bytes, load.times
+        # The TMA unit takes as long for a row of a few bytes as for one of a line.
+        taken = max(row, LINE_BYTES * load.pieces) if load.tma else row
         beyond = max(0.0, load.lines * load.inside - 1)  # zeros come from no line
-        received += load.rows * row * (1 + machine.partial_loads * beyond) * times
+        received += load.rows * taken * (1 + machine.partial_loads * beyond) * times
         boxes += max(1.0, row / LINE_BYTES) * times
     multiply = issued = 0.0
     for mma in work.mmas:
@@ -76,6 +78,8 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
     if nest:
         shared = _alternating(work, multiply, nest, busy, late)
         times += [max((shared + own - alone) / work.slice_k, ring)]
+    elif compute:  # the tensor cores' time is part of the one above
+        times += [max(own / work.slice_k, ring)]
     else:
         times += [tensor, max(own / work.slice_k, ring)]
     if work.loads:

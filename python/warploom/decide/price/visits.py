@@ -72,6 +72,8 @@ class Visits:
         By the id of a view: how often it is executed.
     iterations : dict
         By the id of the view of a loop: its iterations, all together.
+    places : list
+        The CTAs that were followed: their ids, and the iterations of each loop.
     """
 
     program: TileProgram
@@ -79,6 +81,7 @@ class Visits:
     values: Values
     found: dict[int, Visit] = field(default_factory=dict)
     iterations: dict[int, float] = field(default_factory=dict)
+    places: list[tuple[tuple[int, ...], dict[int, float]]] = field(default_factory=list)
 
     @classmethod
     def of(cls, program: TileProgram, sizes: Mapping[str, int]) -> Visits:
@@ -105,7 +108,10 @@ class Visits:
             values = dataclasses.replace(visits.values, variables={})
             for var, number in zip(ids.vars, place, strict=True):
                 values.variables[var] = np.asarray(number, "int32")
+            before = dict(visits.iterations)
             visits._block(program.block, values, None, share)
+            own = {k: (n - before.get(k, 0.0)) / share for k, n in visits.iterations.items()}
+            visits.places.append((place, own))
         return visits
 
     @property

@@ -55,6 +55,9 @@ class Load(NamedTuple):
         their place with zeros.
     of_taps : bool
         Whether steps load other taps of a convolution: CTAs come to a line at different times.
+    pieces : int
+        Rows in memory that a row of the tile comes from, such as one of weights and one of their
+        scales.
     """
 
     rows: int
@@ -70,6 +73,7 @@ class Load(NamedTuple):
     policy: str = ""
     inside: float = 1.0
     of_taps: bool = False
+    pieces: int = 1
 
 
 class Mma(NamedTuple):
@@ -231,6 +235,9 @@ class Work(NamedTuple):
         Elements that threads load from memory in a step, without TMA, and use in it.
     rounds : int
         MMAs of a step whose results nests read in the step; 0 where some run on when it ends.
+    lengths : tuple of float
+        Steps of the tiles at each place along the second dimension of the grid, where they differ,
+        such as those of a causal mask; empty where all tiles have as many.
     """
 
     tiles: tuple[int, int]
@@ -261,6 +268,7 @@ class Work(NamedTuple):
     prefetch_l2: bool = False
     waits: tuple[Wait, ...] = ()
     rounds: int = 0
+    lengths: tuple[float, ...] = ()
 
 
 def lines_touched(row_bytes: float, pitch: float) -> float:

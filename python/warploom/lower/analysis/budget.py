@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from warploom.errors import Decline, IllegalCombination
-from warploom.target import ARCHS, RegisterRoles
+from warploom.target import ARCHS, RegisterRoles, wgmma_kind
 from warploom.target.dtypes import bits_of
+from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Mma, walk
 
@@ -86,6 +87,33 @@ def require_accumulators(program: TileProgram, registers: int) -> None:
             f"which has {registers} where {ctas_per_sm(program)} CTAs share an SM; use smaller "
             "tiles, more consumers or a lower ctas_per_sm."
         )
+
+
+def require_mmas(program: TileProgram, at_launch: int) -> None:
+    """Check that ptxas has registers for each MMA.
+
+    It compiles them for the registers that a thread has at the launch: what ``setmaxnreg`` moves to
+    computing warpgroups later does not count.
+
+    Raises
+    ------
+    Decline
+        If the widest instruction of an MMA needs more.
+    """
+    for mma in walk(program.block):
+        if not isinstance(mma, Mma):
+            continue
+        a, b = (str(operand.source.dtype) for operand in mma.operands)
+        kind = wgmma_kind(a, b, str(mma.d.dtype))
+        width = max(kind.split_n(int(ir.ranges(mma.raw.args[0])[-1][1])))
+        needed = kind.launch_registers(width)
+        if needed > at_launch:
+            raise Decline(
+                f"An MMA into {mma.d.name} has instructions of {width} columns, which need "
+                f"{needed} registers of a thread at the launch, and a thread has {at_launch} where "
+                f"{ctas_per_sm(program)} CTAs share an SM; use tiles of fewer columns, fewer "
+                "warpgroups or a lower ctas_per_sm."
+            )
 
 
 def describe(program: TileProgram, threads: int) -> list[str]:

@@ -25,6 +25,7 @@ from warploom.lower.analysis.budget import (
     launch_bounds,
     launch_registers,
     require_accumulators,
+    require_mmas,
 )
 from warploom.lower.analysis.consumers import consumer_tiles, consumers
 from warploom.lower.analysis.own_barriers import initialisations
@@ -106,7 +107,9 @@ def multistage(program: TileProgram) -> TileProgram:
         ]
     attrs = (*program.attrs, launch_bounds(program))
     threads = consumers(program) * SM90A.warpgroup
-    require_accumulators(program, launch_registers(program, threads))
+    at_launch = launch_registers(program, threads)
+    require_accumulators(program, at_launch)
+    require_mmas(program, at_launch)
     in_place = [ring.name for ring in plan.rings if ring.name not in ahead]
     return program.replace(body=tuple(body), attrs=attrs, roles=(role,)).decided(
         f"roles: {consumers(program)} computing warpgroups, a thread of which loads",

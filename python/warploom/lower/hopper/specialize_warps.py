@@ -20,6 +20,7 @@ from warploom.lower.analysis.budget import (
     launch_registers,
     register_split,
     require_accumulators,
+    require_mmas,
 )
 from warploom.lower.analysis.consumers import consumer_tiles, consumers, read_by_threads
 from warploom.lower.analysis.own_barriers import initialisations
@@ -66,6 +67,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     moves = program.hints.set_registers is not False
     registers = register_split(program, count) if moves else (at_launch, at_launch)
     require_accumulators(program, registers[1])
+    require_mmas(program, at_launch)
     cluster = program.id("cta_in_cluster") is not None
     inits = [
         barriers.initialise(barrier, arrivals)
