@@ -21,7 +21,8 @@ from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
-from warploom.programs.attention import attention, check_heads
+from warploom.programs.attention import attention
+from warploom.programs.attention_arguments import check_heads
 from warploom.relax.permutations import is_permutation, permutation
 from warploom.relax.visiting import bound, visited
 from warploom.target import SM90A

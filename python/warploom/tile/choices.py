@@ -301,6 +301,9 @@ CHOICES = (
         "chooses: tiles of 256 x 128 took 0.92 to 1.04 of the time with it, others 0.97 to 1.05 "
         "(30 configs).",
     ),
+    _hint("split_rings", Flag(),
+        "Whether loads of a loop that different statements use travel through rings of their own: "
+        "a stage is then free when its own user has read it, not when all have."),
     Choice(
         "scales_ahead", Flag(),
         "Whether the scales of blocks are loaded a step before their operands.", False,
