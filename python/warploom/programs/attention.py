@@ -124,9 +124,12 @@ def attention(
     stages = stages or config.stages
     # On Blackwell threads hand tiles to the tensor cores, and each is loaded in one place.
     ends_apart = arch == SM90A.name
-    hints = {"split_rings": True} if ends_apart else {}
+    hints: dict[str, Any] = {"split_rings": True} if ends_apart else {}
     if ends_apart and bm > WGMMA_M:  # more warpgroups than one
         hints |= {"order_mmas": config.order_mmas if order_mmas is None else order_mmas}
+    if causal:
+        hints |= {"raster": "columns", "scheduler": "snake"}
+    hinted = bool(hints)
     share = heads // kv_heads
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
     # Powers of 2 are cheaper than those of e, and the factor between them can have the scale in it;
@@ -182,6 +185,7 @@ def attention(
     sizes = {"b": batch, "h": heads, "q": tokens}
     biased, masked = bias is not None, bool(causal)
     together = heads_at_a_time(problem, machine_for())
+    groups = batch * (heads // together)
     bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in BIAS), keys)
 
     @T.inline
@@ -256,14 +260,17 @@ def attention(
     @T.inline
     def attend(Q, K, V, Bias, Out):
         T.device_entry()
-        if ends_apart:
+        if hinted:
             wl.hints(**hints)
         if masked:
-            # The longest tiles first: the last CTAs to finish then have little left to do.
-            head, block, groups = T.cta_id([together, query_blocks, batch * (heads // together)])
-            bi: T.int32 = query_blocks - 1 - block
-            h: T.int32 = groups % (heads // together) * together + head
-            b: T.int32 = groups // (heads // together)
+            # Sorted by their keys, tiles make equal shares for CTAs, which take them in a snake.
+            # They rise and fall by turns from one group of heads to the next; the last fall, since
+            # the tiles of the last round are not shared evenly.
+            head, block, group = T.cta_id([together, query_blocks, groups])
+            rises = T.meta_var((groups - 1 - group) % 2 == 1)
+            bi: T.int32 = T.Select(rises, block, query_blocks - 1 - block)
+            h: T.int32 = group % (heads // together) * together + head
+            b: T.int32 = group // (heads // together)
             attend_tile(Q, K, V, Bias, Out, bi, h, b)
         else:
             bi, h, b = T.cta_id([query_blocks, heads, batch])

@@ -18,7 +18,7 @@ from warploom.errors import IllegalCombination
 #: Orders in which a grid of tiles is walked.
 RASTERS = ("rows", "columns", "grouped")
 #: Who gives tiles to the CTAs of a persistent grid.
-SCHEDULERS = ("static", "clc")
+SCHEDULERS = ("static", "clc", "snake")
 #: Where CTAs that share a tile add their parts of the sum.
 REDUCTIONS = ("workspace", "cluster")
 #: CTAs of a cluster that every GPU can launch.
@@ -291,8 +291,10 @@ CHOICES = (
         "CTAs of a persistent grid; without it as many as the device holds, which the host asks at "
         "each launch."),
     _hint("scheduler", Word(SCHEDULERS),
-        "The CTAs of a persistent grid compute every n-th tile, or each takes over tiles of CTAs "
-        "that have not started (cluster launch control, on Blackwell)."),
+        "The CTAs of a persistent grid compute every n-th tile (static), or each takes over tiles "
+        "of CTAs that have not started (clc: cluster launch control, on Blackwell). With snake "
+        "every other round goes from the last CTA to the first: where tiles come sorted by their "
+        "work, CTAs then get equal shares of it."),
     _hint("order_mmas", Flag(),
         "Whether computing warpgroups issue their MMAs in order: while those of one run, the "
         "others compute with their results. For loops that use results in the step that has them.",
