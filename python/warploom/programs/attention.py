@@ -20,7 +20,8 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
-from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
+from warploom.decide.config import Config
+from warploom.decide.families.attention import AttentionProblem, config_of, heads_at_a_time
 from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
 from warploom.kernels.kernel_name import named
@@ -120,13 +121,17 @@ def attention(
         bool(causal), arch, _known(keys),
     )  # fmt: skip
     config = choose(problem)
-    bm, bn = tile or (config.tile_m, config.tile_n)
-    stages = stages or config.stages
+    if tile is not None or stages is not None:
+        bm, bn = tile or (config.tile_m, config.tile_n)
+        config = config_of(problem, bm, bn, stages or config.stages)
+    bm, bn, stages = config.tile_m, config.tile_n, config.stages
     # On Blackwell threads hand tiles to the tensor cores, and each is loaded in one place.
     ends_apart = arch == SM90A.name
     hints: dict[str, Any] = {"split_rings": True} if ends_apart else {}
     if ends_apart and bm > WGMMA_M:  # more warpgroups than one
         hints |= {"order_mmas": config.order_mmas if order_mmas is None else order_mmas}
+    if config.store_buffers != Config.store_buffers:
+        hints |= {"store_buffers": config.store_buffers}
     if causal:
         hints |= {"raster": "columns", "scheduler": "snake"}
     hinted = bool(hints)

@@ -88,7 +88,10 @@ def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
 def _fitted(problem: PrefillProblem, config: Config) -> Config:
     """A config of attention, with keys for the memory and the pages of a problem."""
     keys = min(config.tile_n, _most_keys(problem, config))
-    return replace(config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1)
+    return replace(
+        config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1,
+        order_mmas=Config.order_mmas, store_buffers=Config.store_buffers,
+    )  # fmt: skip
 
 
 def _shared_evenly(problem: PrefillProblem, config: Config) -> bool:

@@ -22,7 +22,7 @@ _BYTES, _SUM_BYTES = 2, 4
 
 def attention_work(
     tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
-    tile: tuple[int, int], stages: int, keys: int | None = None,
+    tile: tuple[int, int], stages: int, keys: int | None = None, order_mmas: bool = False,
 ) -> Work:  # fmt: skip
     """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
 
@@ -38,16 +38,18 @@ def attention_work(
         Steps that are loaded ahead.
     keys : int, optional
         As many as queries if left out.
+    order_mmas : bool
+        Whether warpgroups issue their MMAs in order.
     """
     tokens = tokens or UNKNOWN_EXTENT
     every_key = keys or tokens
     queries, keys = tile
     rows, blocks = -(-tokens // queries), -(-every_key // keys)
-    # The last step has no keys, and one before it perhaps not all. Logits of these are masked.
-    steps: float = blocks + 1
-    masked: float = 1 + bool(every_key % keys)
+    # The last block perhaps has not all keys. Logits of the others are masked.
+    steps: float = blocks
+    masked: float = bool(every_key % keys)
     if causal:  # on the diagonal as well, by two comparisons
-        ends = [min(-(-(row + 1) * queries // keys), blocks) + 1 for row in range(rows)]
+        ends = [min(-(-(row + 1) * queries // keys), blocks) for row in range(rows)]
         whole = sum(min(row * queries // keys, blocks) for row in range(rows))
         steps, masked = sum(ends) / rows, 3 * (sum(ends) - whole) / rows
     kind = wgmma_kind("float16", "float16", "float32")
@@ -78,6 +80,7 @@ def attention_work(
         prologue=(of_queries,),
         sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
         stages=stages,
+        order_mmas=order_mmas,
         consumers=next(n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from tvm.ir import TensorRegion
-from tvm.tirx import PrimFunc
+from tvm.tirx import Buffer, PrimFunc
 
 from warploom.decide.price import instructions
 from warploom.decide.price.matrices import Part
@@ -99,6 +99,27 @@ class _Reader:
         self.step = [visit for visit in executed if id(visit.loop) in loops]
         self.before = executed[:first]
         self.after = [visit for visit in executed[first:] if id(visit.loop) not in loops]
+        self._take_steps_apart()
+
+    def _take_steps_apart(self) -> None:
+        """Count the steps beside their loop: they load tiles that its steps load, too."""
+        tiles = {tile for visit in self.step if (tile := _loaded_tile(visit)) is not None}
+        first, last = (
+            [i for i, visit in enumerate(visits) if _loaded_tile(visit) in tiles]
+            for visits in (self.before, self.after)
+        )
+        if not first and not last:
+            return
+        begin = first[0] if first else len(self.before)
+        end = 1 + max((i for i, v in enumerate(self.after) if last and _is_of_steps(v)), default=-1)
+        apart = [*self.before[begin:], *self.after[:end]]
+        times: dict[Buffer, float] = {}
+        for visit in apart:
+            if (tile := _loaded_tile(visit)) is not None:
+                times[tile] = times.get(tile, 0.0) + visit.times
+        self.steps += max(times.values())
+        self.step = [*self.before[begin:], *self.step, *self.after[:end]]
+        self.before, self.after = self.before[:begin], self.after[end:]
 
     def work(self) -> Work:
         """All that there is to price."""
@@ -233,6 +254,12 @@ def _step_loops(executed: list[Visit]) -> dict[int, Loop]:
 
 def _is_of_steps(visit: Visit) -> bool:
     return _is_mma(visit) or _is_load(visit)
+
+
+def _loaded_tile(visit: Visit) -> Buffer | None:
+    """The tile that a statement loads."""
+    regions = loaded(visit.statement)
+    return None if regions is None else regions[0].source
 
 
 def _is_load(visit: Visit) -> bool:
