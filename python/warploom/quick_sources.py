@@ -8,12 +8,16 @@ of a function is found once for its code, and the syntax tree of a text is made 
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable
 from typing import Any
 
 #: Functions whose text is kept, and texts whose syntax trees are.
 _KEPT = 4096
+
+#: Texts whose syntax trees TVM's parser changes.
+_CHANGED = re.compile(r"\bclass |^[ \t]+@", re.M)
 
 _found: dict[int, tuple[types.CodeType, dict[str, Any]]] = {}
 _texts: dict[str, str] = {}
@@ -49,7 +53,8 @@ def once_for_each_code(stock: Callable[[Any, Any], None]) -> Callable[[Any, Any]
 def once_for_each_text(stock: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``Source.as_ast`` of TVM's parser, which parses each text only once.
 
-    TVM's parser changes the syntax trees of functions in classes, so that those are made anew.
+    TVM's parser changes the syntax trees of functions in classes, and of decorated functions in
+    functions (``T.inline``), so that those are made anew.
     """
 
     @functools.lru_cache(_KEPT)
@@ -58,7 +63,7 @@ def once_for_each_text(stock: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(stock)
     def as_ast(self: Any) -> Any:
-        return stock(self) if "class " in self.source else parsed(self.source)
+        return stock(self) if _CHANGED.search(self.source) else parsed(self.source)
 
     return as_ast
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from tvm.tirx import Var
 
-from tests.shared.lowered_programs import run
+from tests.shared.lowered_programs import hinted, run
 from warploom import language as wl
 from warploom.errors import IllegalCombination
 from warploom.programs import attention
@@ -125,6 +126,61 @@ def test_random_attention(number: int, arch: str, rng: np.random.Generator) -> N
         made = one.swapaxes(1, 2) if case.tokens_first else one
         bound = np.abs(exact).max() * float(ml_dtypes.finfo(kind).eps)
         assert np.abs(made.astype(float) - exact).max() <= 2 * bound
+
+
+#: Head dims, tiles, and stages; tiles of several warpgroups, and of one.
+_TILES = (
+    (64, (128, 48), 2), (64, (192, 32), 3), (128, (128, 32), 2), (128, (64, 64), 1),
+    (256, (64, 32), 2), (72, (128, 64), 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True, "BottomRight"])
+@pytest.mark.parametrize("order_mmas", [False, True])
+@pytest.mark.parametrize("specialise", [True, False])
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.in_turn(4)
+def test_a_cta_with_many_tiles_goes_on_with_its_stages(
+    number: int, specialise: bool, order_mmas: bool, causal: bool | str, rng: np.random.Generator
+) -> None:
+    """Several tiles a CTA, of one block of keys to many; the tiles of some have fewer than others.
+
+    The emulated GPU has as many SMs as a real GPU, so that few tiles would be one for each CTA.
+    """
+    head_dim, tile, stages = _TILES[number]
+    tokens, keys = int(rng.integers(1, 2 * tile[0])), int(rng.integers(1, 4 * tile[1]))
+    if causal == "BottomRight":
+        keys = tokens + int(rng.integers(0, 60))
+    kv_heads, share = ((1, 2), (2, 1), (1, 3))[rng.integers(3)]
+    print(tokens, keys, head_dim, tile, stages, kv_heads, share)
+    heads = kv_heads * share
+    case = Case(
+        tokens, keys, head_dim, head_dim, heads, kv_heads, 1, causal, "float16", False, None,
+        "float16", False, None,
+    )  # fmt: skip
+    arrays = case.arrays(rng)
+    exact = case.exact(*arrays)
+    func = attention(
+        tokens, head_dim, heads, kv_heads, causal=causal, tile=tile, stages=stages, keys=keys,
+        order_mmas=order_mmas and tile[0] > 64,
+    )  # fmt: skip
+    poison = np.full(exact.shape, np.nan, np.float16)
+    made = run(hinted(func, ctas=2, specialise=specialise), [*arrays, poison])[-1]
+    bound = np.abs(exact).max() * float(np.finfo(np.float16).eps)
+    assert np.abs(made.astype(float) - exact).max() <= 2 * bound
+
+
+def test_heads_of_several_times_are_all_computed(rng, monkeypatch) -> None:
+    """Where the L2 cache holds few heads, tiles rise and fall by turns from some to the next."""
+    program = importlib.import_module("warploom.programs.attention")
+    monkeypatch.setattr(program, "heads_at_a_time", lambda *_: 1)
+    case = Case(150, 150, 64, 64, 3, 3, 1, True, "float16", False, None, "float16", False, None)
+    arrays = case.arrays(rng)
+    func = attention(150, 64, 3, causal=True, tile=(64, 32))
+    exact = case.exact(*arrays)
+    made = run(hinted(func, ctas=2), [*arrays, np.full(exact.shape, np.nan, np.float16)])[-1]
+    bound = np.abs(exact).max() * float(np.finfo(np.float16).eps)
+    assert np.abs(made.astype(float) - exact).max() <= 2 * bound
 
 
 def test_a_row_whose_keys_are_all_masked_by_a_finite_bias_is_their_mean(rng) -> None:

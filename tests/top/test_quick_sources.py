@@ -104,3 +104,21 @@ def test_a_kept_text_is_for_its_code_alone():
     gone = (_fields.__code__, {"source": "of another code"})
     quick_sources._found[id(function.__code__)] = gone
     assert Source(function).source.startswith("def main(A")
+
+
+def test_functions_within_a_function_are_read_twice():
+    """TVM's parser takes the decorators of such functions from their syntax trees."""
+
+    def function():
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32")):
+            @T.inline
+            def clear(i):
+                A[i] = T.float32(0)
+
+            for i in T.serial(8):
+                clear(i)
+
+        return main
+
+    tvm.ir.assert_structural_equal(function(), function())

@@ -1,8 +1,13 @@
 """Attention, forward, as a tile program: a softmax hides behind the MMA of another block.
 
-Step s multiplies Q by block s of K, and the weights of block s - 1 by block s - 1 of V; the softmax
-of block s needs only the first MMA, so the second runs under it. Step 0 has no weights yet
-(they are zero, and V above its first row reads as zero), the last step no keys (they are masked).
+A step multiplies Q by block s + 1 of K, and the weights of block s by block s of V; the softmax of
+block s + 1 needs only the first MMA, so the second runs under it. The first block of K and the last
+of V stand before and behind the loop, so a tile has as many MMAs as it has blocks. Rings of K and V
+are apart: a block of K gives its stage back before the softmax, where the MMA of V still runs.
+
+On Blackwell a tile is loaded in one place: there the loop has a step more, whose first has no
+weights yet (they are zero, and V above its first row reads as zero), and the last no keys (they are
+masked).
 """
 
 from __future__ import annotations
@@ -16,28 +21,22 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc, Var
 
 from warploom import language as wl
-from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
+from warploom.decide.config import Config
+from warploom.decide.families.attention import AttentionProblem, config_of, heads_at_a_time
 from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
-from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
+from warploom.programs.attention_arguments import BIAS, check_heads, check_mask
 from warploom.programs.heads_in_memory import HEADS_FIRST, TOKENS_FIRST, HeadsInMemory
-from warploom.target import SM90A, SM100A
+from warploom.target import SM90A, SM100A, WGMMA_M
 from warploom.target.dtypes import with_dtype_names
 
-#: Elements of a head: a thread then holds 128 of the sums of 64 rows, and no more fit beside the
-#: logits and weights of a step.
-_MOST_ELEMENTS = 256
 #: Elements of 16 bits that one MMA contracts, and what its columns are a multiple of (PTX ISA,
 #: "Asynchronous Warpgroup Level Matrix Shape"; "Tensorcore 5th Generation", shapes of 128 rows).
 _MMA_K, _MMA_N = 16, {SM90A.name: 8, SM100A.name: 16}
 #: Below every logit, and finite: a row whose first keys are all masked by a bias of -inf has no
 #: larger logit yet, and the difference of two infinities is none.
 _LOWEST = -3.4028234663852886e38
-#: Words for ``causal=``, as relax.op.nn.attention has them.
-_CAUSAL = ("TopLeft", "BottomRight")
-#: Letters of ``bias=``, in the order of its dimensions.
-_BIAS = "bhq"
 
 
 @with_dtype_names
@@ -61,6 +60,7 @@ def attention(
     bias: str | None = None,
     bias_dtype: str | None = None,
     operands: Sequence[HeadsInMemory] | None = None,
+    order_mmas: bool | None = None,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim) + bias) V for each head.
 
@@ -100,6 +100,8 @@ def attention(
     operands : sequence of HeadsInMemory, optional
         Where heads of Q, K, V and O lie, in the place of ``tokens_first``: parts of one tensor may
         be passed as several parameters.
+    order_mmas : bool, optional
+        Whether warpgroups issue their MMAs in order, on Hopper; by default as chosen.
 
     Returns
     -------
@@ -120,14 +122,26 @@ def attention(
     """
     kv_heads, value_dim = kv_heads or heads, value_dim or head_dim
     check_heads(head_dim, value_dim, heads, kv_heads)
-    _check(causal, bias)
+    check_mask(causal, bias)
     problem = AttentionProblem(
         _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
         bool(causal), arch, _known(keys),
     )  # fmt: skip
     config = choose(problem)
-    bm, bn = tile or (config.tile_m, config.tile_n)
-    stages = stages or config.stages
+    if tile is not None or stages is not None:
+        bm, bn = tile or (config.tile_m, config.tile_n)
+        config = config_of(problem, bm, bn, stages or config.stages)
+    bm, bn, stages = config.tile_m, config.tile_n, config.stages
+    # On Blackwell threads hand tiles to the tensor cores, and each is loaded in one place.
+    ends_apart = arch == SM90A.name
+    hints: dict[str, Any] = {"split_rings": True} if ends_apart else {}
+    if ends_apart and bm > WGMMA_M:  # more warpgroups than one
+        hints |= {"order_mmas": config.order_mmas if order_mmas is None else order_mmas}
+    if config.store_buffers != Config.store_buffers:
+        hints |= {"store_buffers": config.store_buffers}
+    if causal:
+        hints |= {"raster": "columns"}
+    hinted = bool(hints)
     share = heads // kv_heads
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
     # Powers of 2 are cheaper than those of e, and the factor between them can have the scale in it;
@@ -175,7 +189,7 @@ def attention(
     def added(of: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
         """The bias of a logit, of the last one for those outside."""
         place = {"b": b, "h": h, "q": T.min(query, tokens - 1)}
-        indices = [place[letter] if letter in bias else 0 for letter in _BIAS]
+        indices = [place[letter] if letter in bias else 0 for letter in BIAS]
         return T.cast(of[(*indices, T.min(key, keys - 1))], "float32")
 
     sizes = {"b": batch, "h": heads, "q": tokens}
@@ -183,7 +197,30 @@ def attention(
     together = heads_at_a_time(problem, machine_for(), (bm, bn)) if masked else heads
     # Of a batch that the launch knows, heads of one time belong to one of it.
     times = batch * heads // together if isinstance(batch, int) else batch * (heads // together)
-    bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in _BIAS), keys)
+    bias_shape = (*(sizes[one] if one in (bias or "") else 1 for one in BIAS), keys)
+
+    @T.inline
+    def weigh(S, P, largest, shrink, total, Bias, bi, h, b, s, first_masked):
+        """Logits of a block become weights; what was summed before shrinks."""
+        if biased:
+            for i, j in T.grid(bm, bn):
+                S[i, j] = S[i, j] * T.float32(to_logits) + added(
+                    Bias, b, h, bi * bm + i, s * bn + j
+                )
+        if s >= first_masked:
+            for i, j in T.grid(bm, bn):
+                S[i, j] = T.if_then_else(
+                    visible(bi * bm + i, s * bn + j), S[i, j], T.float32("-inf")
+                )
+        Tx.cta.copy(shrink, largest)
+        Tx.cta.max(largest, S, axes=(1,), accum=True)
+        for i in T.serial(bm):
+            shrink[i] = T.exp2((shrink[i] - largest[i]) * T.float32(to_powers))
+            total[i] = total[i] * shrink[i]
+        for i, j in T.grid(bm, bn):
+            S[i, j] = weight(S[i, j], largest[i])
+        Tx.cta.sum(total, S, axes=(1,), accum=True)
+        Tx.cta.cast(P, S)
 
     @T.inline
     def attend_tile(Q, K, V, Bias, Out, bi, h, b):
@@ -200,36 +237,33 @@ def attention(
         Tx.cta.copy_async(Q_s, of_q.rows(Q, b, h, bi * bm, bm, wide))
         Tx.cta.fill(largest, T.float32(lowest))
         Tx.cta.zero(total)
-        Tx.cta.zero(P)
         Tx.cta.zero(acc)
         reach = T.meta_var(blocks_seen(bi))
         first_masked = T.meta_var(blocks_seen_whole(bi))
-        for s in wl.pipelined(reach + 1, stages):
-            Tx.cta.copy_async(K_s, of_k.rows(K, b, h // share, s * bn, bn, wide))
-            Tx.cta.copy_async(V_s, of_v.rows(V, b, h // share, s * bn - bn, bn, columns))
+        if ends_apart:
+            Tx.cta.copy_async(K_s, of_k.rows(K, b, h // share, 0, bn, wide))
             Tx.cta.gemm_async(S, Q_s, K_s)
+            weigh(S, P, largest, shrink, total, Bias, bi, h, b, 0, first_masked)
+            for s in wl.pipelined(reach - 1, stages):
+                Tx.cta.copy_async(K_s, of_k.rows(K, b, h // share, s * bn + bn, bn, wide))
+                Tx.cta.copy_async(V_s, of_v.rows(V, b, h // share, s * bn, bn, columns))
+                Tx.cta.gemm_async(S, Q_s, K_s)
+                Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+                weigh(S, P, largest, shrink, total, Bias, bi, h, b, s + 1, first_masked)
+                for i, j in T.grid(bm, columns):
+                    acc[i, j] = acc[i, j] * shrink[i]
+            Tx.cta.copy_async(V_s, of_v.rows(V, b, h // share, reach * bn - bn, bn, columns))
             Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
-            if biased:
-                for i, j in T.grid(bm, bn):
-                    S[i, j] = S[i, j] * T.float32(to_logits) + added(
-                        Bias, b, h, bi * bm + i, s * bn + j
-                    )
-            if s >= first_masked:
-                for i, j in T.grid(bm, bn):
-                    S[i, j] = T.if_then_else(
-                        visible(bi * bm + i, s * bn + j), S[i, j], T.float32("-inf")
-                    )
-            Tx.cta.copy(shrink, largest)
-            Tx.cta.max(largest, S, axes=(1,), accum=True)
-            for i in T.serial(bm):
-                shrink[i] = T.exp2((shrink[i] - largest[i]) * T.float32(to_powers))
-                total[i] = total[i] * shrink[i]
-            for i, j in T.grid(bm, bn):
-                S[i, j] = weight(S[i, j], largest[i])
-            Tx.cta.sum(total, S, axes=(1,), accum=True)
-            Tx.cta.cast(P, S)
-            for i, j in T.grid(bm, columns):
-                acc[i, j] = acc[i, j] * shrink[i]
+        else:
+            Tx.cta.zero(P)
+            for s in wl.pipelined(reach + 1, stages):
+                Tx.cta.copy_async(K_s, of_k.rows(K, b, h // share, s * bn, bn, wide))
+                Tx.cta.copy_async(V_s, of_v.rows(V, b, h // share, s * bn - bn, bn, columns))
+                Tx.cta.gemm_async(S, Q_s, K_s)
+                Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+                weigh(S, P, largest, shrink, total, Bias, bi, h, b, s, first_masked)
+                for i, j in T.grid(bm, columns):
+                    acc[i, j] = acc[i, j] * shrink[i]
         for i, j in T.grid(bm, columns):
             out[i, j] = T.cast(acc[i, j] / divisor(total[i]), dtype)
         Tx.cta.copy(of_o.rows(Out, b, h, bi * bm, bm, columns), out)
@@ -237,9 +271,10 @@ def attention(
     @T.inline
     def attend(Q, K, V, Bias, Out):
         T.device_entry()
+        if hinted:
+            wl.hints(**hints)
         if masked:
             # The longest tiles first: the last CTAs to finish then have little left to do.
-            wl.hints(raster="columns")
             head, block, groups = T.cta_id([together, query_blocks, times])
             bi: T.int32 = query_blocks - 1 - block
             h: T.int32 = (groups * together + head) % heads
@@ -284,35 +319,3 @@ def _known(size: int | Var | None) -> int | None:
 def _size(size: int | Var | None, name: str) -> int | Var:
     """A number of rows; a variable if TVM describes no copy of a tile of so few."""
     return Var(name, "int32") if size in (None, 1) else size
-
-
-def check_heads(head_dim: int, value_dim: int, heads: int, kv_heads: int) -> None:
-    """Raise unless there is a kernel for such heads.
-
-    Raises
-    ------
-    IllegalCombination
-        The message names the size and what is allowed.
-    """
-    for name, elements in (("head_dim", head_dim), ("value_dim", value_dim)):
-        if elements % 8 or not 0 < elements <= _MOST_ELEMENTS:
-            raise IllegalCombination(
-                f"{name} is {elements}; TMA and the registers of a tile take multiples of 8 up to "
-                f"{_MOST_ELEMENTS}, so pad the heads."
-            )
-    if heads % kv_heads:
-        raise IllegalCombination(
-            f"{heads} heads cannot share {kv_heads} of K and V evenly; kv_heads must divide heads."
-        )
-
-
-def _check(causal: bool | str, bias: str | None) -> None:
-    if causal not in (False, True, *_CAUSAL):
-        raise IllegalCombination(
-            f"causal is {causal!r}; it can be True, False, {' or '.join(map(repr, _CAUSAL))}."
-        )
-    if bias is not None and list(bias) != [letter for letter in _BIAS if letter in bias]:
-        raise IllegalCombination(
-            f"bias is {bias!r}; it names dimensions of the bias by letters of {_BIAS!r}, in this "
-            "order: batch, heads, queries."
-        )

@@ -22,7 +22,8 @@ from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.selector import choose
 from warploom.errors import Decline, IllegalCombination
 from warploom.fallback import attempted, with_original
-from warploom.programs.attention import attention, check_heads
+from warploom.programs.attention import attention
+from warploom.programs.attention_arguments import check_heads
 from warploom.programs.heads_in_memory import TOKENS_FIRST, HeadsInMemory
 from warploom.relax.attention_operands import Placed, as_it_is, placed
 from warploom.relax.visiting import bound, visited

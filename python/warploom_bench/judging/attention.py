@@ -14,8 +14,8 @@ from warploom_bench.judging.changes import each
 from warploom_bench.judging.family import Family, stages_that_fit
 from warploom_bench.judging.sampled import attention_result
 
-#: Bytes of a row of the result's chunks: two of 64 elements.
-_CHUNK_BYTES = 2 * 64 * 2
+#: Bytes of a row of a chunk of the result: 64 elements.
+_CHUNK_BYTES = 64 * 2
 
 
 def _attention(shape: AttentionShape, config: Config) -> PrimFunc:
@@ -33,7 +33,7 @@ def _attention_arguments(shape: AttentionShape) -> tuple[Argument, ...]:
 
 
 def _attention_stages(shape: AttentionShape, config: Config) -> int:
-    other = config.tile_m * (shape.head_dim * 2 + _CHUNK_BYTES)
+    other = config.tile_m * (shape.head_dim * 2 + config.store_buffers * _CHUNK_BYTES)
     return min(config.stages, stages_that_fit(2 * config.tile_n * shape.head_dim * 2, other))
 
 

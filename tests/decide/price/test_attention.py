@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from warploom.decide import choose
-from warploom.decide.families.attention import AttentionProblem, heads_at_a_time
+from warploom.decide.families.attention import (
+    AttentionProblem,
+    config_of,
+    heads_at_a_time,
+    predicted,
+)
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_for, machine_of
 from warploom.decide.price.attention import attention_work, steps_of_tiles
@@ -25,24 +30,27 @@ _TILES = ((64, 64), (128, 96), (128, 128), (128, 160), (192, 80), (256, 64))
 @pytest.mark.parametrize("causal", [False, True])
 def test_formulas_and_statements_say_the_same(causal: bool, rng: np.random.Generator) -> None:
     for _ in range(8):
-        tokens, head_dim = int(2 ** rng.uniform(5, 13)), 8 * int(rng.integers(2, 17))
+        tokens, head_dim = int(2 ** rng.uniform(8, 13)), 8 * int(rng.integers(2, 17))
         share, kv_heads, batch = (int(rng.integers(1, 4)) for _ in range(3))
         tile = _TILES[rng.integers(len(_TILES))]
         sizes = tokens, head_dim, share * kv_heads, kv_heads, batch, causal
         print(*sizes, tile)
         problem = AttentionProblem(tokens, head_dim, share * kv_heads, kv_heads, batch, causal)
         together = heads_at_a_time(problem, machine_for(), tile)
-        expected = attention_work(*sizes, tile, 2, together=together)
-        found = read(attention(*sizes, tile=tile, stages=2))
+        ordered = bool(rng.integers(2)) and tile[0] > 64
+        expected = attention_work(*sizes, tile, 2, together=together, order_mmas=ordered)
+        found = read(attention(*sizes, tile=tile, stages=2, order_mmas=ordered))
         # How many steps a causal tile has, is looked at of some; masks are, of some steps.
         near = 0.08 if causal else 0.0
         assert math.isclose(found.steps, expected.steps, rel_tol=near)
         for name in Nest._fields:
-            own = 0.25 if name == "alu" else 1e-12
+            # The first block of keys shrinks no sums.
+            own = {"alu": 0.25, "fma": 0.5}.get(name, 1e-12)
             pair = getattr(found.nest, name), getattr(expected.nest, name)
             assert math.isclose(*pair, rel_tol=own), (name, *pair)
         if not causal:
-            same = {"nest": expected.nest}
+            assert sum(one.times for one in found.loads) == pytest.approx(2), "K and V, once a step"
+            same = {"nest": expected.nest, "loads": expected.loads}
             assert found._replace(**same) == expected, (found, expected)
         else:
             for name in ("tiles", "batch", "group"):
@@ -58,18 +66,25 @@ def _tile(tokens: int, heads: int = 32, head_dim: int = 128, gpu: str = "h200") 
     return config.tile_m, config.tile_n
 
 
-def test_three_warpgroups_are_chosen_where_they_were_faster() -> None:
-    """32 heads of 128 elements, one H200, 2026-11-24: see ``test_read.py``."""
-    assert {tokens: _tile(tokens)[0] for tokens in (2048, 3072, 4096, 6144, 8192, 12288)} == {
-        2048: 128, 3072: 192, 4096: 128, 6144: 192, 8192: 192, 12288: 192,
+def test_tiles_are_chosen_that_were_the_fastest() -> None:
+    """16 heads of 128 elements, one H200, 2026-11-26: chosen tiles took at most 1.02 of the least.
+
+    With 3072 tokens and 32 heads, tiles of 192 queries make 3.9 waves, others 5.8.
+    """
+    chosen = {tokens: _tile(tokens, 16) for tokens in (2048, 4096, 8192, 12288, 16384)}
+    assert chosen == {
+        2048: (128, 160), 4096: (128, 160), 8192: (128, 176), 12288: (128, 176),
+        16384: (128, 176),
     }  # fmt: skip
+    assert _tile(3072, 32) == (192, 80)
 
 
 def test_the_choice_is_near_the_least_price(rng: np.random.Generator) -> None:
     for _ in range(20):
         tokens, heads = int(2 ** rng.uniform(6, 14)), int(rng.integers(1, 65))
+        problem = AttentionProblem(tokens, 128, heads, heads)
         chosen, *others = (
-            price(attention_work(tokens, 128, heads, heads, 1, False, tile, 2), H200).total
+            predicted(problem, config_of(problem, *tile), H200)
             for tile in (_tile(tokens, heads), (128, 160), (128, 128), (192, 80))
         )
         assert chosen <= 1.01 * min(others) * (1 + 1e-12)
@@ -128,7 +143,7 @@ def test_sms_end_together_where_tiles_differ() -> None:
         together = heads_at_a_time(problem, H200, tile)
         steps = steps_of_tiles(tokens, tokens, tile)
         busy = _busy(steps, together, heads * batch // together, H200.sms)
-        assert max(busy) <= 1.3 * max(sum(busy) / H200.sms, steps[0]), (problem, together)
+        assert max(busy) <= 1.35 * max(sum(busy) / H200.sms, steps[0]), (problem, together)
 
 
 def test_the_busiest_cta_is_found(rng: np.random.Generator) -> None:

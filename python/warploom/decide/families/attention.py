@@ -1,10 +1,10 @@
 """Configs for :mod:`warploom.programs.attention`, by the model of costs.
 
 How long a tile takes, and into how many waves tiles divide: both decide. Tiles of 192 queries have
-three warpgroups, of which one multiplies while the others compute, and take 0.92 of the time of
-tiles of 128 x 128 with 12288 tokens and 32 heads; with 4096 tokens they make 6 waves, where 5.3
-would be enough, and take 1.09 (H200, 2026-11-24). Few short sequences make fewer tiles than the GPU
-has SMs: there a tile of 64 queries is the fastest.
+three warpgroups and read keys and values less often. With 16 heads and 4096 tokens they make 3
+waves, where 2.7 would be enough, and take 1.12 of the time of tiles of 128 queries; with 12288
+tokens 1.01 (H200, 2026-11-26). Few short sequences make fewer tiles than the GPU has SMs: there a
+tile of 64 queries is the fastest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from warploom.decide.machine import Machine
 from warploom.decide.price.attention import attention_work
 from warploom.decide.price.model import price
 from warploom.decide.price.work import UNKNOWN_EXTENT
-from warploom.target import SM90A, WGMMA_M
+from warploom.target import ARCHS, SM90A, WGMMA_M
 
 #: Queries and keys of a step, by the widest head for which no register is spilled, without a mask
 #: and causal: logits, weights and sums lie in registers. 192 queries are three warpgroups.
@@ -27,11 +27,21 @@ _TILES: dict[int, tuple[tuple[tuple[int, int], ...], ...]] = {
         ((128, 96), (128, 128), (128, 160), (192, 80), (128, 64), (64, 128)),
     ),
     128: (
-        ((128, 160), (128, 128), (192, 80), (128, 96), (128, 64), (64, 128)),
+        ((128, 176), (128, 160), (128, 128), (192, 80), (128, 96), (128, 64), (64, 128)),
         ((128, 96), (128, 112), (128, 64), (64, 128)),
     ),
     256: (((128, 64), (64, 80), (64, 64)), ((128, 64), (64, 80), (64, 64))),
 }  # fmt: skip
+#: The time of tiles of three warpgroups in what the model says of them, tiles of two at 1, by the
+#: widest head (H200, 2026-11-26: 8 cases).
+_OF_THREE = {64: 0.91, 128: 1.04, 256: 1.0}
+#: Predicted times that differ by less are equal: of two such tiles the first of the table was not
+#: slower.
+_EQUAL = 0.005
+#: The widest head, without a mask and causal, for which warpgroups issue MMAs in order. With it
+#: heads of 128 elements took 0.94 to 1.01 of the time, causal 0.98 to 1.01; of 64 elements 0.84 to
+#: 0.99, causal 0.85; of 256 elements 1.01 (H200, 2026-11-26: 18 pairs).
+_ORDERED = (128, 64)
 #: The part of the L2 cache that keys and values of the heads of a time may fill.
 _OF_L2 = 0.5
 #: Keys of a step are a multiple of what one MMA contracts.
@@ -43,6 +53,8 @@ _BYTES = 2
 #: Queries of all heads beyond which the order of heads matters little: each CTA has hundreds of
 #: tiles.
 _MOST_QUERIES = 1 << 23
+#: Elements of a row of a chunk that is stored, and bytes of shared memory for mbarriers.
+_CHUNK, _MBARRIERS = 64, 1024
 
 
 @dataclass(frozen=True)
@@ -77,12 +89,42 @@ def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
 
 def attention_configs(problem: AttentionProblem, machine: Machine) -> list[Config]:
     """The configs that are worth a measurement, the fastest by the model of costs first."""
-    tiles = next(of[problem.causal] for most, of in _TILES.items() if problem.head_dim <= most)
-    configs = list(dict.fromkeys(_fitted(problem, *tile) for tile in tiles))
-    if problem.arch != SM90A.name:
-        return configs
-    # Configs that are as fast as each other stay in the order of the table.
-    return sorted(configs, key=lambda config: predicted(problem, config, machine))
+    most = next(most for most in _TILES if problem.head_dim <= most)
+    tiles = _TILES[most][problem.causal]
+    if problem.arch == SM90A.name:
+        # Tiles that are as fast as the fastest stay in the order of the table.
+        times = {tile: predicted(problem, config_of(problem, *tile), machine) for tile in tiles}
+        least = min(times.values()) * (1 + _EQUAL)
+        tiles = sorted(tiles, key=lambda tile: max(times[tile], least))
+    return list(dict.fromkeys(_fitted(problem, *tile) for tile in tiles))
+
+
+def config_of(problem: AttentionProblem, queries: int, keys: int, stages: int = _STAGES) -> Config:
+    """The config with a tile, and what goes with it.
+
+    Parameters
+    ----------
+    problem : AttentionProblem
+    queries, keys : int
+        Of a step.
+    stages : int
+        Steps that are loaded ahead.
+
+    Examples
+    --------
+    >>> config = config_of(AttentionProblem(4096, 128, 16, 16), 128, 176)
+    >>> config.order_mmas, config.store_buffers
+    (True, 1)
+    """
+    warpgroups = next((n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0), 1)
+    ordered = problem.head_dim <= _ORDERED[problem.causal] and warpgroups > 1
+    operands = (queries + stages * 2 * keys) * problem.head_dim * _BYTES
+    left = ARCHS[problem.arch].shared_bytes_of_each(1) - operands - _MBARRIERS
+    return Config(
+        queries, keys, problem.head_dim, stages=stages,
+        order_mmas=ordered and problem.arch == SM90A.name,
+        store_buffers=2 if 2 * queries * _CHUNK * _BYTES <= left else 1,
+    )  # fmt: skip
 
 
 def heads_at_a_time(
@@ -117,7 +159,8 @@ def heads_at_a_time(
     numbers = [n for n in range(every, 0, -1) if every % n == 0]
     if problem.tokens is not None and problem.tokens * every <= _MOST_QUERIES:
         # Of equal ones the most.
-        return min(numbers, key=lambda heads: _time(problem, tile, machine, _STAGES, heads))
+        config = config_of(problem, *tile)
+        return min(numbers, key=lambda heads: _time(problem, config, machine, heads))
     share = problem.heads // problem.kv_heads
     tokens = problem.keys or problem.tokens or UNKNOWN_EXTENT
     bytes_of_head = tokens * 2 * problem.head_dim * _BYTES
@@ -133,22 +176,25 @@ def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:
         # As many steps, the last of them no shorter than the others by more than it must be.
         blocks = -(-count // keys)
         keys = min(keys, -(-count // (blocks * _MMA_K)) * _MMA_K)
-    return Config(queries, keys, problem.head_dim, stages=_STAGES)
+    return config_of(problem, queries, keys)
 
 
 def predicted(problem: AttentionProblem, config: Config, machine: Machine) -> float:
     """The predicted microseconds of a kernel with a config."""
-    tile = config.tile_m, config.tile_n
-    together = heads_at_a_time(problem, machine, tile) if problem.causal else None
-    return _time(problem, tile, machine, config.stages, together)
+    together = None
+    if problem.causal:
+        together = heads_at_a_time(problem, machine, (config.tile_m, config.tile_n))
+    return _time(problem, config, machine, together)
 
 
 def _time(
-    problem: AttentionProblem, tile: tuple[int, int], machine: Machine, stages: int,
-    together: int | None,
-) -> float:  # fmt: skip
+    problem: AttentionProblem, config: Config, machine: Machine, together: int | None
+) -> float:
     work = attention_work(
         problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
-        problem.causal, tile, stages, problem.keys, together,
+        problem.causal, (config.tile_m, config.tile_n), config.stages, problem.keys, together,
+        config.order_mmas,
     )  # fmt: skip
-    return price(work, machine).total
+    three = config.tile_m % (3 * WGMMA_M) == 0
+    most = next(most for most in _OF_THREE if problem.head_dim <= most)
+    return price(work, machine).total * (_OF_THREE[most] if three else 1.0)

@@ -17,6 +17,8 @@ from warploom.target import ARCHS, SM90A, WGMMA_M
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows.
 _MOST_ELEMENTS = 256
+#: Keys of a step beyond which programs with masks of trees spill, with heads of 72 to 128 elements.
+_MOST_KEYS = 96
 #: Bytes of an element of Q, K, V and the output.
 _BYTES = 2
 #: Elements of a row of the widest swizzle: what arrives in shared memory has whole rows of it.
@@ -82,13 +84,19 @@ def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
         None, widest, problem.heads, problem.kv_heads, causal=True, arch=problem.arch
     )
     fitted = [_fitted(problem, config) for config in attention_configs(attention, machine)]
-    return next(config for config in fitted if _shared_evenly(problem, config))
+    return next(
+        config for config in fitted
+        if _shared_evenly(problem, config) and not (widest > 64 and config.tile_n > _MOST_KEYS)
+    )  # fmt: skip
 
 
 def _fitted(problem: PrefillProblem, config: Config) -> Config:
     """A config of attention, with keys for the memory and the pages of a problem."""
     keys = min(config.tile_n, _most_keys(problem, config))
-    return replace(config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1)
+    return replace(
+        config, tile_n=_of_pages(keys, problem.page_size), ctas_per_sm=1,
+        order_mmas=Config.order_mmas, store_buffers=Config.store_buffers,
+    )  # fmt: skip
 
 
 def _shared_evenly(problem: PrefillProblem, config: Config) -> bool:

@@ -24,6 +24,7 @@ _BYTES, _SUM_BYTES = 2, 4
 def attention_work(
     tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
     tile: tuple[int, int], stages: int, keys: int | None = None, together: int | None = None,
+    order_mmas: bool = False,
 ) -> Work:  # fmt: skip
     """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
 
@@ -42,14 +43,16 @@ def attention_work(
     together : int, optional
         Heads, of all batches, whose tiles follow each other, the longest first, if ``causal``; all
         of a batch if left out.
+    order_mmas : bool
+        Whether warpgroups issue their MMAs in order.
     """
     tokens = tokens or UNKNOWN_EXTENT
     every_key = keys or tokens
     queries, keys = tile
     rows, blocks = -(-tokens // queries), -(-every_key // keys)
-    # The last step has no keys, and one before it perhaps not all. Logits of these are masked.
-    steps: float = blocks + 1
-    masked: float = 1 + bool(every_key % keys)
+    # The last block perhaps has not all keys. Logits of the others are masked.
+    steps: float = blocks
+    masked: float = bool(every_key % keys)
     grid, repeats, group, lengths = (rows, heads), batch, DEFAULT_GROUP, ()
     of_a_head = False, True
     if causal:  # on the diagonal as well, by two comparisons
@@ -88,6 +91,7 @@ def attention_work(
         prologue=(of_queries,),
         sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
         stages=stages,
+        order_mmas=order_mmas,
         consumers=next(n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0),
         group=group,
         lengths=lengths,
@@ -107,11 +111,10 @@ def steps_of_tiles(tokens: int, keys: int, tile: tuple[int, int]) -> list[int]:
     Examples
     --------
     >>> steps_of_tiles(512, 512, (128, 128))
-    [5, 4, 3, 2]
+    [4, 3, 2, 1]
     """
     rows, blocks = -(-tokens // tile[0]), -(-keys // tile[1])
-    # The last step has no keys.
-    return [min(-(-(row + 1) * tile[0] // tile[1]), blocks) + 1 for row in reversed(range(rows))]
+    return [min(-(-(row + 1) * tile[0] // tile[1]), blocks) for row in reversed(range(rows))]
 
 
 def _softmax(queries: int, keys: int, head_dim: int, masked: float) -> Nest:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from tvm.ir import TensorRegion
-from tvm.tirx import PrimFunc
+from tvm.tirx import Buffer, PrimFunc
 
 from warploom.decide.price import instructions
 from warploom.decide.price.matrices import Part
@@ -92,6 +92,7 @@ class _Reader:
         loops = _step_loops(executed)
         self.loops: list[Loop] = list(loops.values())
         self.steps = sum(self.visits.iterations[key] for key in loops) or 1.0
+        self.apart = 0.0  # steps beside their loop
         if not loops:  # a single step, whose nests are those of the epilogue
             self.step = list(filter(_is_of_steps, executed))
             self.before, self.after = [], [v for v in executed if not _is_of_steps(v)]
@@ -100,6 +101,28 @@ class _Reader:
         self.step = [visit for visit in executed if id(visit.loop) in loops]
         self.before = executed[:first]
         self.after = [visit for visit in executed[first:] if id(visit.loop) not in loops]
+        self._take_steps_apart()
+
+    def _take_steps_apart(self) -> None:
+        """Count the steps beside their loop: they load tiles that its steps load, too."""
+        tiles = {tile for visit in self.step if (tile := _loaded_tile(visit)) is not None}
+        first, last = (
+            [i for i, visit in enumerate(visits) if _loaded_tile(visit) in tiles]
+            for visits in (self.before, self.after)
+        )
+        if not first and not last:
+            return
+        begin = first[0] if first else len(self.before)
+        end = 1 + max((i for i, v in enumerate(self.after) if last and _is_of_steps(v)), default=-1)
+        apart = [*self.before[begin:], *self.after[:end]]
+        times: dict[Buffer, float] = {}
+        for visit in apart:
+            if (tile := _loaded_tile(visit)) is not None:
+                times[tile] = times.get(tile, 0.0) + visit.times
+        self.apart = max(times.values())
+        self.steps += self.apart
+        self.step = [*self.before[begin:], *self.step, *self.after[:end]]
+        self.before, self.after = self.before[:begin], self.after[end:]
 
     def work(self) -> Work:
         """All that there is to price."""
@@ -159,7 +182,7 @@ class _Reader:
         if moving != [1]:
             return ()
         keys = [id(loop) for loop in self.loops]
-        steps = [sum(own.get(key, 0.0) for key in keys) for _, own in places]
+        steps = [self.apart + sum(own.get(key, 0.0) for key in keys) for _, own in places]
         if min(steps) == max(steps):
             return ()
         return tuple(map(float, np.interp(range(count), [at[1] for at, _ in places], steps)))
@@ -247,6 +270,12 @@ def _step_loops(executed: list[Visit]) -> dict[int, Loop]:
 
 def _is_of_steps(visit: Visit) -> bool:
     return _is_mma(visit) or _is_load(visit)
+
+
+def _loaded_tile(visit: Visit) -> Buffer | None:
+    """The tile that a statement loads."""
+    regions = loaded(visit.statement)
+    return None if regions is None else regions[0].source
 
 
 def _is_load(visit: Visit) -> bool:

@@ -32,9 +32,9 @@ def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
 
 def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
     """Whether threads read a tile of a ring themselves, beside the tensor core."""
-    use = next(use for use in plan.uses if use.ring is ring)
     return any(
         statement.effects.reads & set(ring.tiles)
+        for use in plan.uses if use.ring is ring
         for statement in use.block
         if not isinstance(statement, (Mma, Load, Allocation))
     )

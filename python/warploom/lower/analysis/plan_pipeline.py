@@ -24,50 +24,136 @@ from warploom.tile.scopes import is_global
 from warploom.tile.statement import Allocation, Block, Load, Loop, Mma, Statement, raws, walk
 
 
-def plan_pipeline(program: TileProgram, multicast: bool = True) -> PipelinePlan:
+def plan_pipeline(
+    program: TileProgram, multicast: bool = True, apart: bool = False, several: bool = False
+) -> PipelinePlan:
     """Find the rings of a program.
 
     Parameters
     ----------
     multicast : bool
         Whether CTAs of a cluster may load parts of a tile for each other.
+    apart : bool
+        Whether loads of a block that different statements use are rings of their own. Then a tile
+        may be loaded in several places, one after the other.
+    several : bool
+        Whether such places fill the stages of one ring; else each has a ring of its own.
 
     Raises
     ------
     Decline
-        If a tile is loaded in two places, used outside the block that loads it, or its loads do
-        not fill it.
+        If a tile is used outside the block that loads it, its loads do not fill it, or it is loaded
+        in two places where that is not allowed.
     """
-    uses: list[RingUse] = []
+    found: list[_Loaded] = []
     for place in blocks(program):
-        statements, stages = place.statements, place.stages
-        loads = [load for load in statements if isinstance(load, Load)]
-        if not loads:
-            continue
-        tiles = {load.tile for load in loads}
-        touching = [i for i, statement in enumerate(statements) if _uses(statement, tiles)]
-        if not touching:
-            names = ", ".join(sorted(tile.name for tile in tiles))
-            raise Decline(
-                f"Nothing in the block that loads {names} uses it; load a tile in the same loop or "
-                "branch as the statements that use it."
-            )
-        for tile in tiles:
-            _check_filled(tile, [load for load in loads if load.tile.same_as(tile)])
-        users = walk(tuple(statements[number] for number in touching))
-        paired = any(isinstance(user, Mma) and user.ctas > 1 for user in users)
-        ring = Ring(
-            "_".join(dict.fromkeys(load.tile.name for load in loads)),
-            raws(loads),
-            {load.tile: stacked(load.tile, stages) for load in loads},
-            stages,
-            [peers_of(load, program, place.differs, ATOM_ROWS) if multicast else None
-             for load in loads],
-            pairs_of(program) if paired else None,
-        )  # fmt: skip
-        uses.append(RingUse(ring, statements, touching[0], touching[-1], place.loop))
-    _check(program, uses)
-    return PipelinePlan(tuple(uses))
+        loads = [load for load in place.statements if isinstance(load, Load)]
+        for together in _by_users(loads, place.statements) if apart else [loads] * bool(loads):
+            found.append(_loaded(place, together))
+    rings: dict[int | frozenset[Buffer], list[_Loaded]] = {}
+    for number, one in enumerate(found):
+        rings.setdefault(one.tiles if apart and several else number, []).append(one)
+    uses: dict[_Loaded, RingUse] = {}
+    names: list[str] = []
+    for places in rings.values():
+        uses |= _ring(program, places, names, multicast)
+    plan = PipelinePlan(tuple(uses[one] for one in found))
+    _check(program, plan.uses, apart)
+    return plan
+
+
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """Loads of a block that travel together.
+
+    Attributes
+    ----------
+    place : Place
+        The block.
+    loads : list of Load
+    users : list of int
+        Positions in the block of the statements that touch their tiles.
+    """
+
+    place: Place
+    loads: list[Load]
+    users: list[int]
+
+    @property
+    def tiles(self) -> frozenset[Buffer]:
+        """What is loaded."""
+        return frozenset(load.tile for load in self.loads)
+
+
+def _loaded(place: Place, loads: list[Load]) -> _Loaded:
+    """Loads of a block and their users; they fill their tiles."""
+    tiles = {load.tile for load in loads}
+    users = _users(tiles, place.statements)
+    if not users:
+        names = ", ".join(sorted(tile.name for tile in tiles))
+        raise Decline(
+            f"Nothing in the block that loads {names} uses it; load a tile in the same loop or "
+            "branch as the statements that use it."
+        )
+    for tile in tiles:
+        _check_filled(tile, [load for load in loads if load.tile.same_as(tile)])
+    return _Loaded(place, loads, users)
+
+
+def _ring(
+    program: TileProgram, places: list[_Loaded], names: list[str], multicast: bool
+) -> dict[_Loaded, RingUse]:
+    """The uses of a ring that is filled in these places; ``names`` has those that are taken."""
+    users = walk(tuple(one.place.statements[number] for one in places for number in one.users))
+    paired = any(isinstance(user, Mma) and user.ctas > 1 for user in users)
+    loads = [(one.place, load) for one in places for load in one.loads]
+    stages = max(one.place.stages for one in places)
+    tiles = list(dict.fromkeys(load.tile for load in places[0].loads))
+    made: list[str] = []
+    for _ in places:
+        made.append(_fresh("_".join(tile.name for tile in tiles), names))
+        names.append(made[-1])
+    ring = Ring(
+        made[0],
+        raws(load for _, load in loads),
+        {tile: stacked(tile, stages) for tile in tiles},
+        stages,
+        [peers_of(load, program, place.differs, ATOM_ROWS) if multicast else None
+         for place, load in loads],
+        pairs_of(program) if paired else None,
+    )  # fmt: skip
+    return {
+        one: RingUse(
+            ring, name, raws(one.loads), one.place.statements, one.users[0], one.users[-1],
+            one.place.loop,
+        )
+        for one, name in zip(places, made, strict=True)
+    }  # fmt: skip
+
+
+def _fresh(name: str, taken: list[str]) -> str:
+    """The name, with a number behind it where another ring or use has it."""
+    return next(
+        one for number in range(len(taken) + 1)
+        if (one := f"{name}_{number}" if number else name) not in taken
+    )  # fmt: skip
+
+
+def _by_users(loads: list[Load], statements: Block) -> list[list[Load]]:
+    """The loads of a block, together where the same of its statements use their tiles."""
+    groups: dict[tuple[int, ...], list[Load]] = {}
+    for load in loads:
+        groups.setdefault(tuple(_users({load.tile}, statements)), []).append(load)
+    return list(groups.values())
+
+
+def _users(tiles: set[Buffer], statements: Block) -> list[int]:
+    """Positions of the statements that touch tiles, and do not load them themselves."""
+    return [
+        number for number, statement in enumerate(statements)
+        if _uses(statement, tiles)
+        and not any(isinstance(each, Load) and each.tile in tiles for each in walk((statement,)))
+    ]  # fmt: skip
 
 
 def _check_filled(tile: Buffer, loads: list[Load]) -> None:
@@ -149,15 +235,21 @@ def _uses(statement: Statement, tiles: set[Buffer]) -> bool:
     return bool(tiles & statement.effects.touched)
 
 
-def _check(program: TileProgram, uses: list[RingUse]) -> None:
+def _check(program: TileProgram, uses: tuple[RingUse, ...], apart: bool) -> None:
     seen: dict[Buffer, RingUse] = {}
     for use in uses:
         for tile in use.ring.tiles:
-            if tile in seen:
+            before = seen.setdefault(tile, use)
+            if before is not use and not apart:
                 raise Decline(
-                    f"The tile {tile.name} is loaded in two places; use one tile for each."
+                    f"The tile {tile.name} is loaded in two places; use one tile for each, or the "
+                    "hint split_rings."
                 )
-            seen[tile] = use
+            if set(before.ring.tiles) != set(use.ring.tiles):
+                raise Decline(
+                    f"The tile {tile.name} is loaded in two places, and the statements there use "
+                    "other tiles with it; use one tile for each place."
+                )
     _check_global_memory(program)
     outside: list[Buffer] = []
 

@@ -29,7 +29,7 @@ class Ring:
     Attributes
     ----------
     loads : list of TilePrimitiveCall
-        The copies that fill a stage, in the order of the program.
+        The copies that fill a stage, in the order of the program; of all places that load it.
     tiles : dict
         Logical tile -> buffer with a leading dimension of stages.
     stages : int
@@ -80,6 +80,10 @@ class RingUse:
 
     Attributes
     ----------
+    name : str
+        Its own, also where a ring is loaded in several places.
+    loads : list of TilePrimitiveCall
+        The copies that fill a stage here.
     block : tuple of Statement
         The statements of the block.
     first, last : int
@@ -89,10 +93,16 @@ class RingUse:
     """
 
     ring: Ring
+    name: str
+    loads: list[TilePrimitiveCall]
     block: Block
     first: int
     last: int
     loop: Loop | None
+
+    def has(self, load: Load) -> bool:
+        """Whether a load is one of these."""
+        return any(own.same_as(load.raw) for own in self.loads)
 
     def is_in(self, statements: Block) -> bool:
         """Whether statements are the block."""
@@ -109,8 +119,8 @@ class PipelinePlan:
 
     @property
     def rings(self) -> list[Ring]:
-        """The rings."""
-        return [use.ring for use in self.uses]
+        """The rings, each once."""
+        return list({use.ring.name: use.ring for use in self.uses}.values())
 
     def of_block(self, statements: Block) -> list[RingUse]:
         """The rings whose loads stand in a block."""
@@ -118,7 +128,15 @@ class PipelinePlan:
 
     def ring_of(self, load: Load) -> Ring:
         """The ring that a load is one of."""
-        return next(r for r in self.rings if any(own.same_as(load.raw) for own in r.loads))
+        return self.use_of(load).ring
+
+    def use_of(self, load: Load) -> RingUse:
+        """The use that a load is one of."""
+        return next(use for use in self.uses if use.has(load))
+
+    def buffers(self) -> list[Buffer]:
+        """The shared memory of all rings, each buffer once."""
+        return list(dict.fromkeys(b for ring in self.rings for b in ring.tiles.values()))
 
     def describe(self) -> list[str]:
         """A sentence for each ring."""
@@ -141,6 +159,18 @@ class PipelinePlan:
     def tiles(self) -> dict[Buffer, Ring]:
         """Logical tile -> its ring."""
         return {tile: ring for ring in self.rings for tile in ring.tiles}
+
+
+def in_same_memory(uses: list[RingUse]) -> PipelinePlan:
+    """The plan of rings that take turns: those of the same tile fill the same shared memory."""
+    largest: dict[Buffer, Buffer] = {}
+    for use in uses:
+        for tile, buffer in use.ring.tiles.items():
+            if tile not in largest or int(buffer.shape[0]) > int(largest[tile].shape[0]):
+                largest[tile] = buffer
+    for use in uses:
+        use.ring.tiles = {tile: largest[tile] for tile in use.ring.tiles}
+    return PipelinePlan(tuple(uses))
 
 
 def with_stages(use: RingUse, stages: int) -> RingUse:

@@ -104,17 +104,18 @@ class Producer:
 
         The first of a stage waits until the stage is free, the last goes on to the next.
         """
-        ring = self.plan.ring_of(load)
+        use = self.plan.use_of(load)
+        ring = use.ring
         at = self.positions[ring.name]
         for start, _ in ir.ranges(load.source):
             _require_uniform(start, f"The place that {load.tile.name} is loaded from")
         statements = copies(load.raw, ring, at.index, self.program, self.full.get(ring.name))
-        if load.raw.same_as(ring.loads[0]):
+        if load.raw.same_as(use.loads[0]):
             free = barriers.wait(ring.empty, at.index, at.phase.value)
             # The first CTA of a pair counts the loads of both.
             counts = ring.pairs.leads if ring.pairs else True
             statements = [free, ir.when(counts, [announce(ring, at.index)]), *statements]
-        if load.raw.same_as(ring.loads[-1]):
+        if load.raw.same_as(use.loads[-1]):
             statements += at.advance()
         return statements
 

@@ -104,13 +104,38 @@ def static_schedule(grid: Grid) -> TileSchedule:
 
 def _divided_by_host(grid: Grid) -> TileSchedule:
     """The same, where a kernel would divide by a number that is known at the launch alone."""
+    rounds, rest, host = _rounds(grid)
+    iterations = T.Select(grid.cluster < rest, rounds + 1, rounds)
+    return TileSchedule([], iterations, lambda i: ([], grid.cluster + i * grid.clusters), host=host)
+
+
+def _rounds(grid: Grid) -> tuple[Var, Var, tuple[Stmt, ...]]:
+    """Tiles of every cluster, and those that are left, which the host computes."""
     rounds, rest = Var("rounds", "int32"), Var("rest", "int32")
     host = (
         tirx.Bind(rounds, T.truncdiv(ir.as_expr(grid.tiles), grid.clusters)),
         tirx.Bind(rest, T.truncmod(ir.as_expr(grid.tiles), grid.clusters)),
     )
-    iterations = T.Select(grid.cluster < rest, rounds + 1, rounds)
-    return TileSchedule([], iterations, lambda i: ([], grid.cluster + i * grid.clusters), host=host)
+    return rounds, rest, host
+
+
+def snake_schedule(grid: Grid) -> TileSchedule:
+    """As many tiles for each cluster, but every other round goes from the last one to the first."""
+    if grid.is_fixed:
+        tiles = ir.as_expr(grid.tiles)
+        rounds, rest = T.truncdiv(tiles, grid.clusters), T.truncmod(tiles, grid.clusters)
+        host: tuple[Stmt, ...] = ()
+    else:
+        rounds, rest, host = _rounds(grid)
+
+    def place(number: Any) -> Any:
+        backwards = grid.clusters - 1 - grid.cluster
+        return T.Select(T.truncmod(number, 2) == 0, grid.cluster, backwards)
+
+    iterations = T.Select(place(rounds) < rest, rounds + 1, rounds)
+    return TileSchedule(
+        [], iterations, lambda i: ([], place(i) + i * grid.clusters), host=host
+    )
 
 
 def dynamic_schedule(grid: Grid) -> TileSchedule:

@@ -247,7 +247,7 @@ class Consumer:
     def _close(self, use: RingUse) -> list[Stmt]:
         """After the last use: give the stage back, or remember it until its MMAs are complete."""
         ring, at = use.ring, self.positions[use.ring.name]
-        close = self.waits.closes[ring.name]
+        close = self.waits.closes[use.name]
         keep = (
             self.supply.release(ring, at.index) if close.at_once
             else [self.last[ring.name].set(at.index)]

@@ -97,7 +97,7 @@ class _Analysis:
             statement = step.statement
             self._statement(statement, self.wait_plan.of.setdefault(statement, Waits()))
             for use in step.closes:
-                self.wait_plan.closes[use.ring.name] = self._close(use)
+                self.wait_plan.closes[use.name] = self._close(use)
 
     def _statement(self, statement: Statement, waits: Waits) -> None:
         match statement:

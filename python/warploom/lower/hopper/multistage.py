@@ -30,7 +30,13 @@ from warploom.lower.analysis.budget import (
 from warploom.lower.analysis.consumers import consumer_tiles, consumers
 from warploom.lower.analysis.own_barriers import initialisations
 from warploom.lower.analysis.plan_pipeline import plan_pipeline
-from warploom.lower.analysis.rings import PipelinePlan, Ring, RingUse, with_stages
+from warploom.lower.analysis.rings import (
+    PipelinePlan,
+    Ring,
+    RingUse,
+    in_same_memory,
+    with_stages,
+)
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position, positions
 from warploom.lower.emit.fill_stages import announce, copies
@@ -66,10 +72,10 @@ def multistage(program: TileProgram) -> TileProgram:
         program = program.not_followed(
             "registers", "no warps set aside to load could give some away; leave it out"
         )
-    plan = plan_pipeline(program, multicast=False)
+    plan = plan_pipeline(program, multicast=False, apart=bool(program.hints.split_rings))
     ahead = {use.ring.name: prefetch for use in plan.uses if (prefetch := _ahead(use)) is not None}
-    plan = PipelinePlan(
-        tuple(use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses)
+    plan = in_same_memory(
+        [use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses]
     )
     for use in plan.uses:
         if use.ring.name not in ahead:
@@ -90,7 +96,7 @@ def multistage(program: TileProgram) -> TileProgram:
     role = ThreadRole("compute", consumers(program), one_thread=False)
     inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
     body = [
-        *(tirx.AllocBuffer(buffer) for ring in plan.rings for buffer in ring.tiles.values()),
+        *map(tirx.AllocBuffer, plan.buffers()),
         *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
         *consumer_tiles(program, plan),
         let_next_start(),
@@ -148,7 +154,7 @@ def _ahead(use: RingUse) -> _Ahead | None:
     needed: set[Var] = set()
     for statement in reversed(use.block):
         match statement:
-            case Load(source=source):
+            case Load(source=source) if use.has(statement):
                 kept.append(statement)
                 needed |= ir.uses(source)
             case Scalar(variable=variable) if variable in needed:
@@ -169,7 +175,9 @@ def _ahead(use: RingUse) -> _Ahead | None:
 
 def _require_after_loads(use: RingUse) -> None:
     """Threads that load a stage where it is used wait for all of it at once."""
-    last = max(i for i, statement in enumerate(use.block) if isinstance(statement, Load))
+    last = max(
+        i for i, one in enumerate(use.block) if isinstance(one, Load) and use.has(one)
+    )
     touched = use.block[use.first].effects.touched & set(use.ring.tiles)
     if use.first < last:
         raise Decline(
@@ -213,23 +221,21 @@ class _ByOneself:
         return [self._one_thread(for_loading_thread(statement))]
 
     def before_loop(self, loop: Loop) -> list[Stmt]:
-        """Fill the stages of the loop's ring."""
-        ring = next(
-            (r for r in self.plan.rings if r.name in self.ahead
-             and self.ahead[r.name].loop.raw.same_as(loop.raw)), None,
-        )  # fmt: skip
-        if ring is None:
+        """Fill the stages of the loop's rings."""
+        rings = [
+            ring for ring in self.plan.rings
+            if ring.name in self.ahead and self.ahead[ring.name].loop.raw.same_as(loop.raw)
+        ]  # fmt: skip
+        if not rings:
             return []
-        ahead, at = self.ahead[ring.name], self.at[ring.name]
-        number = Var("ahead", "int32")
-        stage = 0 if ring.stages == 1 else T.truncmod(at.index + number, ring.stages)
-        fill = ir.when(number < loop.extent, self._fill(ring, stage, number))
-        fills = ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL)
-        return [
-            all_consumers(self.program),
-            self._one_thread([fills]),
-            ahead.next.set(ring.stages),
-        ]
+        fills, counts = [], []
+        for ring in rings:
+            number, at = Var("ahead", "int32"), self.at[ring.name]
+            stage = 0 if ring.stages == 1 else T.truncmod(at.index + number, ring.stages)
+            fill = ir.when(number < loop.extent, self._fill(ring, stage, number))
+            fills.append(ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL))
+            counts.append(self.ahead[ring.name].next.set(ring.stages))
+        return [all_consumers(self.program), self._one_thread(fills), *counts]
 
     def release(self, ring: Ring, stage: Any) -> list[Stmt]:
         """When all warpgroups have read a stage, fill it for a later iteration."""

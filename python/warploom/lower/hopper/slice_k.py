@@ -84,7 +84,7 @@ def of_slice_step(use: RingUse) -> bool:
 def readers(use: RingUse, program: TileProgram) -> int:
     """Warpgroups that release each stage of a ring."""
     alone = any(
-        statement.raw.same_as(use.ring.loads[0])
+        statement.raw.same_as(use.loads[0])
         for first in walk(program.block) if isinstance(first, First)
         for statement in walk(first.body)
     )  # fmt: skip

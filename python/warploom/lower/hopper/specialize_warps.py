@@ -50,7 +50,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     Decline
         If a tile has no place in a ring, or a load depends on a result of consumers.
     """
-    plan = plan_pipeline(program)
+    plan = plan_pipeline(program, apart=bool(program.hints.split_rings), several=True)
     count = consumers(program)
     role = Var("wg", "int32")
     consumer = role - 1 if count > 1 else tirx.const(0, "int32")
@@ -71,7 +71,9 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     cluster = program.id("cta_in_cluster") is not None
     inits = [
         barriers.initialise(barrier, arrivals)
-        for ring, users in ((use.ring, readers(use, program)) for use in plan.uses)
+        for ring, users in {
+            use.ring.name: (use.ring, readers(use, program)) for use in plan.uses
+        }.values()
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
     waiting, program = wait_and_prefetch_l2(program, plan, T.And(role == 0, elected))

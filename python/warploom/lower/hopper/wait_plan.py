@@ -54,7 +54,7 @@ class WaitPlan:
     ----------
     of : dict of Statement to Waits
     closes : dict of str to Close
-        For each ring by name, where its use ends.
+        For each use of a ring by name, where it ends.
     end : list of Event
         After the last statement.
     heads : dict of Loop to InFlight

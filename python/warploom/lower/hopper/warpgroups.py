@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from warploom.errors import Decline
+from warploom.target import SM100A
 from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_shared, is_tile
@@ -56,7 +57,8 @@ def ignore_role_hints(program: TileProgram) -> TileProgram:
 
     Lowerings without such a thread do not follow them.
     """
-    for hint in ("order_mmas", "slice_k", "ping_pong"):
+    blackwell = ("split_rings",) if program.arch == SM100A.name else ()
+    for hint in ("order_mmas", "slice_k", "ping_pong", *blackwell):
         value = getattr(program.hints, hint)
         if value and (value != 1 or value is True):
             program = program.not_followed(

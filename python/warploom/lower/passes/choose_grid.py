@@ -8,7 +8,12 @@ from warploom.errors import Decline
 from warploom.lower.analysis.budget import ctas_per_sm
 from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.grid.join_dimensions import join_dimensions
-from warploom.lower.grid.persistent import DEFAULT_GROUP, cluster_shape, persistent_grid
+from warploom.lower.grid.persistent import (
+    DEFAULT_GROUP,
+    cluster_shape,
+    persistent_grid,
+    snake_schedule,
+)
 from warploom.lower.grid.resident import Resident
 from warploom.lower.grid.split_tiles import split_tiles
 from warploom.target import ARCHS, SM100A
@@ -44,7 +49,14 @@ def choose_grid(program: TileProgram) -> TileProgram:
     arch, per_sm = ARCHS[program.arch], ctas_per_sm(program)
     ctas = hints.ctas or Resident(arch, size, per_sm)
     if not shared:
-        return persistent_grid(program, ctas, group, cluster)
+        if hints.scheduler != "snake":
+            return persistent_grid(program, ctas, group, cluster)
+        program = persistent_grid(program, ctas, group, cluster, snake_schedule)
+        return program.decided("every other round of tiles goes backwards")
+    if hints.scheduler == "snake":
+        raise Decline(
+            "scheduler='snake' gives out whole tiles; leave it out, or split_k and stream_k."
+        )
     most = most_resident(arch, size, per_sm)
     if isinstance(ctas, int) and ctas > most:
         raise Decline(
