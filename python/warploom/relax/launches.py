@@ -214,14 +214,28 @@ class _Reader:
         """Whether rows were ``[sequences, 1, ...]`` before they became ``[rows, heads, ...]``."""
         value = bound.get(qkv)
         while isinstance(value, relax.Call) and value.op == Op.get("relax.call_tir"):
-            source = next(iter(value.args[1].fields), None)
-            if not isinstance(getattr(source, "ty", None), relax.TensorType):
+            source = self._source(made, value, rows)
+            if source is None:
                 return False
             extents = getattr(source.ty.shape, "values", ())
-            if len(extents) >= 3 and math.prod(self._shape(made, source.ty)[:2]) == rows:
+            # Hidden states, or the ids of tokens.
+            has_tokens = len(extents) >= 3 or (len(extents) == 2 and "int" in str(source.ty.dtype))
+            if has_tokens and math.prod(self._shape(made, source.ty)[:2]) == rows:
                 return ir.is_constant(extents[1], 1)
             value = bound.get(source)
         return False
+
+    def _source(self, made: FunctionLaunches, call: relax.Call, rows: int) -> relax.Expr | None:
+        """The first argument of a call that has so many rows, or else the first.
+
+        A call that looks up tokens has the table first, and their ids behind it.
+        """
+        fields = [one for one in call.args[1].fields if isinstance(one.ty, relax.TensorType)]
+        for one in fields:
+            shape = self._shape(made, one.ty)
+            if shape and rows in (shape[0], math.prod(shape[:2])):
+                return one
+        return next(iter(fields), None)
 
     def _shape(self, made: FunctionLaunches, tensor: Any) -> tuple[int, ...]:
         values = getattr(tensor.shape, "values", None)

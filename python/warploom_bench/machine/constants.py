@@ -255,6 +255,7 @@ CONSTANTS = (
         lambda v: min(1.0, v["int4-to-f16 128 threads"] / v["int4-to-f16 512 threads"]),
         "the rate of one warpgroup in that of four",
     ),
+    _none("dequantise_first", "not hidden: picked by hand on 14 quantised cases of an H100"),
     _is("element_cycles", "epilogue", "float16", "conversion and stmatrix"),
     Constant(
         "transpose", ("epilogue",),

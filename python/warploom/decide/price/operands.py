@@ -184,7 +184,7 @@ class StepLoads:
             sum(part.bytes_of(part.moving) for part in parts), True, times,
             next((self.policies[tile] for tile in _read(visit) if tile in self.policies), ""),
             # What has no row of its own for each, such as scales along rows, is a few lines.
-            max(1, sum(bool(part.moves[-1] & self.loops) for part in parts)),
+            pieces=max(1, sum(bool(part.moves[-1] & self.loops) for part in parts)),
         )  # fmt: skip
         return self._key(tile, load), load, set(sources)
 
