@@ -13,6 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
+from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
 #: Types that are widened.
@@ -49,6 +50,7 @@ def _calls_functions(value: Any) -> bool:
         nonlocal found
         narrow = str(node.ty.dtype) in NARROW
         found |= narrow and (isinstance(node, prim.Div) or _is_function(node))
+        found |= _is_function(node) and any(map(_has_rounded, node.args))
 
     tvm_ffi.structural_walk(value, [(Call, visit), (prim.Div, visit)])
     return found
@@ -58,12 +60,35 @@ def _is_function(value: Any) -> bool:
     return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in _FUNCTIONS
 
 
+def _has_rounded(value: Any) -> bool:
+    """Whether a float32 is made of a narrow number that was computed, not read."""
+    found = False
+
+    def visit(node: prim.Cast) -> None:
+        nonlocal found
+        narrow = str(node.value.ty.dtype) in NARROW and str(node.ty.dtype) == _WIDE
+        found |= narrow and not isinstance(node.value, TensorLoad)
+
+    tvm_ffi.structural_walk(value, (prim.Cast, visit))
+    return found
+
+
+def _unrounded(value: Any) -> Any:
+    """A float32 in which narrow numbers are computed as float32, too."""
+
+    def cast(node: prim.Cast) -> Any:
+        narrow = str(node.value.ty.dtype) in NARROW and str(node.ty.dtype) == _WIDE
+        return _wide(node.value) if narrow else node
+
+    return tvm_ffi.structural_map(value, (prim.Cast, cast), order="post")
+
+
 def _wide(value: Any) -> Any:
     """A narrow value as float32."""
     if isinstance(value, prim.FloatImm):
         return tirx.const(float(value), _WIDE)
     if isinstance(value, prim.Cast) and str(value.value.ty.dtype) == _WIDE:
-        return value.value
+        return _unrounded(value.value)
     if isinstance(value, _ARITHMETIC):
         return type(value)(_wide(value.a), _wide(value.b))
     if isinstance(value, prim.Select):
