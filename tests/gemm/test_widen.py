@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (numpy learns bfloat16)
@@ -14,10 +15,26 @@ from tvm.ir.prim import expr as prim
 
 from warploom.gemm.widen import widened
 
+
+def _half(value: float) -> Any:
+    return tirx.const(value, "float16")
+
+
+def _erf(x: Any) -> Any:
+    return tirx.Cast("float16", te.erf(tirx.Cast("float32", x)))
+
+
+#: What the root of one half is in float16.
+ROOT = float(np.float16(0.70710678))
 #: Name -> (formula of two narrow numbers in TVM, the same in numpy).
 FORMULAS = {
     "silu": (lambda x, y: x * te.sigmoid(x) * y, lambda x, y: x / (1 + np.exp(-x)) * y),
     "tanh": (lambda x, y: te.tanh(x + y) * x, lambda x, y: np.tanh(x + y) * x),
+    # As Relax has GELU: the function has a float32, made of a number that was rounded before.
+    "gelu": (
+        lambda x, y: (x + y) * (_half(0.5) + _erf((x + y) * _half(ROOT)) * _half(0.5)),
+        lambda x, y: (x + y) * (0.5 + np.vectorize(math.erf)((x + y) * ROOT) * 0.5),
+    ),
     "quotient": (lambda x, y: x / (te.abs(y) + 1), lambda x, y: x / (np.abs(y) + 1)),
     "one of two": (
         lambda x, y: tirx.if_then_else(x > y, te.exp(-te.abs(x)), y),
