@@ -26,12 +26,12 @@ BUCKETS = {
 }
 
 
-#: Kernels of each bucket, in the order of their launches; parts of a sum need two.
+#: The kernel of each bucket; parts of a sum need no other one.
 KERNELS = {
     16: ["main_kernel"],
     128: ["main_kernel_1"],
-    512: ["main_kernel_2", "main_kernel_3"],
-    None: ["main_kernel_4"],
+    512: ["main_kernel_2"],
+    None: ["main_kernel_3"],
 }
 
 
