@@ -78,7 +78,7 @@ class _Kernel:
         self.rank = Var("rank", "int32")
         self.vectors = vectors_of(function, plan)
         self.constants = constants_of(function)
-        self.windows = WindowSums(function, plan)
+        self.windows = WindowSums(function, plan) if function.windows else None
         self.point = 0
         singles = [axis.var for axis in function.rows if _is_single(axis)]
         self.table |= {var: tirx.const(0, "int32") for var in singles}
@@ -108,8 +108,8 @@ class _Kernel:
             rank = tirx.ScopeIdDef([self.rank], [ir.as_expr(plan.cluster)], "cluster", "cta")
             ids.insert(0, tirx.ScopeIdDefStmt(rank))
         body = [*ids, let_next_start(), wait_for_last(), *self._places()]
-        if function.windows:
-            body += self._store_windows()
+        if self.windows is not None:
+            body += self._store_windows(self.windows)
         else:
             body += self._store_rows()
         entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
@@ -121,11 +121,11 @@ class _Kernel:
                 made = made.with_attr(key, value)
         return made
 
-    def _store_windows(self) -> Iterator[Stmt]:
+    def _store_windows(self, windows: WindowSums) -> Iterator[Stmt]:
         """Reduce windows, then load and store what else there is of each neighbour."""
-        yield from map(tirx.AllocBuffer, self.windows.sums.values())
+        yield from map(tirx.AllocBuffer, windows.sums.values())
         yield from self._allocated()
-        yield ir.when(self.inside, list(self.windows.statements(self.table, self.numbers[0])))
+        yield ir.when(self.inside, list(windows.statements(self.table, self.numbers[0])))
         for point in range(self.plan.points):
             self.point = point
             if self.function.point is not None:
@@ -286,7 +286,8 @@ class _Kernel:
 
         place = numbers[index] * self.plan.vector + lane
         changed = ir.map_nodes(value, {TensorLoad: load}, {})
-        changed = ir.substitute(changed, self.windows.results(self.point, lane))
+        if self.windows is not None:
+            changed = ir.substitute(changed, self.windows.results(self.point, lane))
         return simplify(ir.substitute(changed, {**self.table, self.function.columns.var: place}))
 
     def _reduce(self, shared: SharedReduction) -> Iterator[Stmt]:

@@ -114,14 +114,15 @@ class WindowSums:
         """Some steps of a window, for all neighbours."""
         reads: list[_Read] = []
         taken: list[Stmt] = []
-        places = list(itertools.product(steps, range(self.plan.points)))
-        for step, point in places:
+        term = self._without_choices(window.term)
+        for step, point in itertools.product(steps, range(self.plan.points)):
             known = dict(step)
             if self.function.point is not None:
                 known[self.function.point.var] = tirx.const(point, "int32")
             registers = self._registers(window, known, reads)
             for lane in range(self.plan.vector):
-                taken.append(self._taken(window, registers, known, point, lane, table))
+                element = self._element(term, registers, known, lane, table)
+                taken.append(self._taken(window, element, point * self.plan.vector + lane))
         return [*self._loaded(reads, table), *taken]
 
     def _registers(
@@ -149,23 +150,26 @@ class WindowSums:
     def _condition(self, guard: Any, known: Table) -> Any:
         return settle_index(ir.substitute(guard, known), self.analyzer)
 
-    def _taken(
-        self, window: Window, registers: list[tuple[TensorLoad, Buffer]], known: Table,
-        point: int, lane: int, table: Table,
-    ) -> Stmt:  # fmt: skip
-        """Take a term into the sum of an element."""
+    def _taken(self, window: Window, element: Any, index: int) -> Stmt:
+        """Take a term of an element into its sum."""
+        sums = self.sums[window.result]
+        return tirx.BufferStore(sums, COMBINE[window.combine](sums[index], element), [index])
+
+    def _element(
+        self, term: Any, registers: list[tuple[TensorLoad, Buffer]], known: Table, lane: int,
+        table: Table,
+    ) -> Any:  # fmt: skip
+        """A term of one element, what is loaded read from registers."""
 
         def load(node: TensorLoad) -> Any:
             own = (mine for known, mine in registers if tvm_ffi.structural_equal(known, node))
             mine = next(own, None)
             return node if mine is None else mine[lane]
 
-        term = ir.map_nodes(self._without_choices(window.term), {TensorLoad: load}, {})
+        term = ir.map_nodes(term, {TensorLoad: load}, {})
         column = self.function.columns.var
         place = {**table, column: table[column] * self.plan.vector + lane}
-        term = simplify(ir.substitute(ir.substitute(term, known), place))
-        sums, index = self.sums[window.result], point * self.plan.vector + lane
-        return tirx.BufferStore(sums, COMBINE[window.combine](sums[index], term), [index])
+        return simplify(ir.substitute(ir.substitute(term, known), place))
 
     def _without_choices(self, term: Any) -> Any:
         """A term without choices between an element and 0: registers of what is not read are 0."""
