@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm.script import tirx as T
 
 from tests.compiler.dynamic_linear import module as dynamic_linear
+from tests.compiler.scale_program import scale_program
 from warploom import pipeline
 from warploom.compiler import parts
 from warploom.compiler.callback import Job, observe_compilations
@@ -42,29 +42,6 @@ def started(monkeypatch) -> list[str]:
     return names
 
 
-def _scale(factor: float, broken: str = ""):
-    """``b = a * factor``; with ``broken``, a call of a function without that name."""
-
-    @T.prim_func
-    def scale(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
-        T.device_entry()
-        T.cta_id([1])
-        thread = T.thread_id([32])
-        b[thread] = a[thread] * T.float32(factor)
-
-    @T.prim_func
-    def wrong(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
-        T.device_entry()
-        T.cta_id([1])
-        thread = T.thread_id([32])
-        b[thread] = a[thread] + T.cuda.func_call(
-            "call", T.float32(1), return_type="float32",
-            source_code=f"__device__ float call(float x) {{ return {broken}(x); }}\n",
-        )  # fmt: skip
-
-    return wrong if broken else scale
-
-
 def _compile(functions, last: str = ""):
     """The executable, and the sources of its compilations; ``last`` names the last function."""
     functions = list(functions)
@@ -85,7 +62,7 @@ def test_each_kernel_is_compiled_once_and_computes_what_it_did(started, monkeypa
     sources = []
     for count in ("1", "2", "3"):
         monkeypatch.setenv("WARPLOOM_JOBS", count)
-        executable, compiled = _compile(map(_scale, _FACTORS))
+        executable, compiled = _compile(map(scale_program, _FACTORS))
         sources.append(compiled)
         a = rng.standard_normal(32).astype("float32")
         for i, factor in enumerate(_FACTORS):
@@ -118,40 +95,40 @@ def test_the_compiler_works_while_later_functions_are_lowered(monkeypatch):
 
     monkeypatch.setattr(pipeline, "_compile_ahead", note)
     monkeypatch.setattr(Job, "run", compile)
-    _compile(map(_scale, _FACTORS))
+    _compile(map(scale_program, _FACTORS))
     third = [i for i, each in enumerate(order) if each == "lowered"][2]
     assert order[:third].count("compiled") == 2
     assert order.count("compiled") == len(_FACTORS)
 
 
 def test_equal_kernels_are_compiled_once(started):
-    _, compiled = _compile(map(_scale, (2.0, 3.0, 2.0, 3.0, 5.0)))
+    _, compiled = _compile(map(scale_program, (2.0, 3.0, 2.0, 3.0, 5.0)))
     assert len(compiled) == 3
     assert started == ["f0_kernel", "f1_kernel", "f4_kernel"]
 
 
 def test_small_kernels_wait_and_are_one_part(monkeypatch):
     monkeypatch.setattr(parts, "_LARGE", 10**9)
-    _, compiled = _compile(map(_scale, _FACTORS))
+    _, compiled = _compile(map(scale_program, _FACTORS))
     assert len(compiled) == 1
     assert all(f"f{i}_kernel" in compiled[0] for i in range(len(_FACTORS)))
 
 
 def test_an_error_of_the_compiler_is_that_of_the_build():
-    functions = [*map(_scale, _FACTORS[:-1]), _scale(1.0, broken="no_such_name")]
+    functions = [*map(scale_program, _FACTORS[:-1]), scale_program(1.0, broken="no_such_name")]
     with pytest.raises(CompilerError, match="no_such_name"):
         _compile(functions)
 
 
 def test_watched_passes_and_few_functions_are_lowered_together(started):
-    _compile(map(_scale, _FACTORS[: pipeline._SEVERAL - 1]))
+    _compile(map(scale_program, _FACTORS[: pipeline._SEVERAL - 1]))
     with tvm.transform.PassContext(instruments=[tvm.ir.instrument.PassTimingInstrument()]):
-        _compile(map(_scale, _FACTORS))
+        _compile(map(scale_program, _FACTORS))
     assert not started
 
 
 def test_a_function_with_the_name_of_a_kernel_is_lowered_with_the_others(started, rng):
-    executable, _ = _compile(map(_scale, _FACTORS), last="f0_kernel")
+    executable, _ = _compile(map(scale_program, _FACTORS), last="f0_kernel")
     assert not started
     a = rng.standard_normal(32).astype("float32")
     for name, factor in (("f0", _FACTORS[0]), ("f0_kernel", _FACTORS[-1])):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm.script import tirx as T
 
+from tests.compiler.scale_program import scale_program
 from warploom.compiler import ahead, parts
 from warploom.compiler.callback import observe_compilations
 from warploom.compiler.jobs import jobs
@@ -41,29 +41,6 @@ def all_large(monkeypatch):
     monkeypatch.setattr(parts, "_LARGE", 0)
 
 
-def _program(factor: float, broken: str = ""):
-    """``b = a * factor``; with ``broken``, a call of a function without that name."""
-
-    @T.prim_func
-    def scale(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
-        T.device_entry()
-        T.cta_id([1])
-        thread = T.thread_id([32])
-        b[thread] = a[thread] * T.float32(factor)
-
-    @T.prim_func
-    def wrong(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
-        T.device_entry()
-        T.cta_id([1])
-        thread = T.thread_id([32])
-        b[thread] = a[thread] + T.cuda.func_call(
-            "call", T.float32(1), return_type="float32",
-            source_code=f"__device__ float call(float x) {{ return {broken}(x); }}\n",
-        )  # fmt: skip
-
-    return wrong if broken else scale
-
-
 def _module(functions) -> tvm.IRModule:
     return tvm.IRModule(
         {f"f{i}": one.with_attr("global_symbol", f"f{i}") for i, one in enumerate(functions)}
@@ -88,7 +65,7 @@ def test_binaries_and_results_are_the_same_with_any_number_of_jobs(all_large, mo
     binaries = []
     for count in ("1", "3"):
         monkeypatch.setenv("WARPLOOM_JOBS", count)
-        executable, compilations = _compile(map(_program, _FACTORS))
+        executable, compilations = _compile(map(scale_program, _FACTORS))
         assert len(compilations) == len(_FACTORS), "each kernel is a part"
         binaries.append([one.output.binary for one in compilations])
         _check(executable, rng)
@@ -96,7 +73,7 @@ def test_binaries_and_results_are_the_same_with_any_number_of_jobs(all_large, mo
 
 
 def test_small_kernels_are_one_part_and_large_kernels_are_not(monkeypatch, rng):
-    executable, compilations = _compile(map(_program, _FACTORS))
+    executable, compilations = _compile(map(scale_program, _FACTORS))
     assert len(compilations) == 1
     _check(executable, rng)
 
@@ -107,29 +84,29 @@ def test_small_kernels_are_one_part_and_large_kernels_are_not(monkeypatch, rng):
         return stock(source + (large if next(lengths, 0) else ""), functions, sources)
 
     monkeypatch.setattr(parts, "collect", collect)
-    executable, compilations = _compile(map(_program, _FACTORS))
+    executable, compilations = _compile(map(scale_program, _FACTORS))
     assert len(compilations) == 3, "two large kernels, and the others"
     _check(executable, rng)
 
 
 def test_reports_and_digests_see_the_kernels_of_all_parts(all_large):
-    first, _ = _compile(map(_program, _FACTORS))
+    first, _ = _compile(map(scale_program, _FACTORS))
     names = [kernel.name for kernel in compile_report(first).kernels]
     assert names == [f"f{i}_kernel" for i in range(len(_FACTORS))]
     last = (*_FACTORS[:-1], 13.0)
-    digests = {kernel_digest(_compile(map(_program, each))[0]) for each in (_FACTORS, last)}
+    digests = {kernel_digest(_compile(map(scale_program, each))[0]) for each in (_FACTORS, last)}
     assert len(digests) == 2 and "" not in digests
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="export_library links with g++")
 def test_a_module_in_parts_can_be_exported(all_large, tmp_path, rng):
-    executable, _ = _compile(map(_program, _FACTORS))
+    executable, _ = _compile(map(scale_program, _FACTORS))
     executable.export_library(str(tmp_path / "parts.so"))
     _check(tvm.runtime.load_module(str(tmp_path / "parts.so")), rng)
 
 
 def test_few_kernels_are_one_module_as_tvm_makes_it(all_large):
-    executable, compilations = _compile(map(_program, _FACTORS[:3]))
+    executable, compilations = _compile(map(scale_program, _FACTORS[:3]))
     assert len(compilations) == 1
     (module,) = executable.mod.imports
     assert [f"f{i}_kernel" in module.inspect_source() for i in range(3)] == [True] * 3
@@ -140,10 +117,10 @@ def test_few_kernels_are_one_module_as_tvm_makes_it(all_large):
 def test_the_first_error_in_order_is_raised_as_if_it_were_alone(all_large, monkeypatch, count):
     monkeypatch.setenv("WARPLOOM_JOBS", count)
     with pytest.raises(CompilerError) as alone:
-        _compile([_program(0.0, "first_fault")])
-    functions = [_program(factor) for factor in _FACTORS]
-    functions[1:1] = [_program(0.0, "first_fault")]
-    functions += [_program(0.0, "second_fault")]
+        _compile([scale_program(0.0, "first_fault")])
+    functions = [scale_program(factor) for factor in _FACTORS]
+    functions[1:1] = [scale_program(0.0, "first_fault")]
+    functions += [scale_program(0.0, "second_fault")]
     with pytest.raises(CompilerError) as among:
         _compile(functions)
     texts = [str(error.value).partition("; log and source")[0] for error in (alone, among)]
@@ -160,7 +137,7 @@ def test_a_compiler_of_the_users_gets_one_source(all_large):
 
     tvm_ffi.register_global_func(name, compiled, override=True)
     try:
-        _compile(map(_program, _FACTORS))
+        _compile(map(scale_program, _FACTORS))
     finally:
         tvm_ffi.register_global_func(name, own, override=True)
     (source,) = sources
@@ -182,7 +159,7 @@ def test_the_number_of_jobs_is_that_of_the_cores_or_as_said(monkeypatch):
 @pytest.mark.parametrize("count", ["1", "3"])
 def test_passes_side_by_side_change_what_they_change_one_by_one(monkeypatch, count):
     monkeypatch.setenv("WARPLOOM_JOBS", count)
-    mod = _module(map(_program, _FACTORS))
+    mod = _module(map(scale_program, _FACTORS))
     step = tvm.tirx.transform.StmtSimplify()
     assert tvm_ffi.structural_equal(side_by_side(step)(mod), step(mod))
     names = [[v.name_hint for v in each.functions] for each in (side_by_side(step)(mod), mod)]
@@ -199,13 +176,13 @@ def test_an_error_of_a_pass_side_by_side_is_that_of_the_pass(monkeypatch):
         return function
 
     with pytest.raises(ValueError, match="f1 is refused"):
-        side_by_side(refuse)(_module(map(_program, _FACTORS)))
+        side_by_side(refuse)(_module(map(scale_program, _FACTORS)))
 
 
 def test_only_models_are_compiled_in_parts(all_large):
     def build() -> tvm.runtime.Executable:
         functions = {
-            f"f{i}": _program(one).with_attr("global_symbol", f"f{i}")
+            f"f{i}": scale_program(one).with_attr("global_symbol", f"f{i}")
             for i, one in enumerate(_FACTORS)
         }
         return tvm.compile(tvm.IRModule(functions), _TARGET, tir_pipeline="tirx")

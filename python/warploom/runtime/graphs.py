@@ -36,12 +36,9 @@ def watched(name: str, stock: Any) -> Any | None:
     ToolchainError
         If the native library is missing.
     """
-    import tvm_ffi
-
     from warploom.runtime import native
 
-    native.library()
-    make = tvm_ffi.get_global_func(WATCHED[name], allow_missing=True)
+    make = native.function(WATCHED[name])
     return None if make is None else make(stock)
 
 
@@ -55,12 +52,9 @@ def keep_workspaces() -> bool:
     ToolchainError
         If the native library is missing.
     """
-    import tvm_ffi
-
     from warploom.runtime import native
 
-    native.library()
-    keep = tvm_ffi.get_global_func(_WORKSPACES, allow_missing=True)
+    keep = native.function(_WORKSPACES)
     return keep is not None and bool(keep())
 
 
@@ -79,13 +73,11 @@ def graphs_of(function: Any, set_instrument: Any) -> tuple[Any, Any, Any]:
     ToolchainError
         If the native library is missing, or has no graphs.
     """
-    import tvm_ffi
 
     from warploom.errors import ToolchainError
     from warploom.runtime import native
 
-    native.library()
-    make = tvm_ffi.get_global_func(_GRAPHS, allow_missing=True)
+    make = native.function(_GRAPHS)
     if make is None:
         raise ToolchainError(f"the native library has no {_GRAPHS}; build it again.")
     run, clear, counts = make(function, set_instrument)

@@ -52,12 +52,9 @@ def remembering(name: str, stock: Any) -> Any | None:
     ToolchainError
         If the native library is missing.
     """
-    import tvm_ffi
-
     from warploom.runtime import native
 
-    native.library()
-    make = tvm_ffi.get_global_func(REMEMBERING[name], allow_missing=True)
+    make = native.function(REMEMBERING[name])
     return None if make is None else make(stock)
 
 

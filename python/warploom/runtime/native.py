@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warploom._version import __version__
 from warploom.errors import ToolchainError
@@ -44,6 +44,30 @@ def find_library(name: str, package_path: Iterable[str] | None = None) -> Path:
 
 
 @functools.cache
+def function(name: str) -> Any | None:
+    """A function that the native library registers with TVM.
+
+    Parameters
+    ----------
+    name : str
+        Its name among TVM's global functions.
+
+    Returns
+    -------
+    Function or None
+        None if the library was built before there was this function.
+
+    Raises
+    ------
+    ToolchainError
+        If the library is missing.
+    """
+    import tvm_ffi
+
+    library()
+    return tvm_ffi.get_global_func(name, allow_missing=True)
+
+
 def library() -> Module:
     """The native library as a tvm_ffi module: ``library()["version"]()``.
 
