@@ -76,11 +76,15 @@ class Written(nn.Module):
 
 
 class Packed(nn.Module):
-    """One linear layer for q, k and v, whose parts are together or those of each head."""
+    """One linear layer for q, k and v, whose parts are together or those of each head.
 
-    def __init__(self, of_heads: bool) -> None:
+    With ``norms``, heads of q and k have a norm each, and PyTorch's operator mixes.
+    """
+
+    def __init__(self, of_heads: bool, norms: bool = False) -> None:
         super().__init__()
         self.qkv, self.of_heads = nn.Linear(_WIDTH, 3 * _WIDTH), of_heads
+        self.norms = nn.ModuleList(nn.LayerNorm(_DIM) for _ in range(2 * norms))
 
     def forward(self, x):
         rows = self.qkv(x)
@@ -90,6 +94,10 @@ class Packed(nn.Module):
         else:
             rows = rows.reshape(*x.shape[:2], 3, _HEADS, _DIM)
             q, k, v = rows.permute(2, 0, 3, 1, 4).unbind(0)
+        if self.norms:
+            q, k = (norm(one) for norm, one in zip(self.norms, (q, k), strict=True))
+            mixed = functional.scaled_dot_product_attention(q, k, v)
+            return mixed.transpose(1, 2).reshape(x.shape)
         weights = (q * _DIM**-0.5 @ k.transpose(-2, -1)).softmax(-1)
         return (weights @ v).transpose(1, 2).reshape(x.shape)
 
@@ -113,6 +121,7 @@ _CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
     "written, causal": (lambda: Written("causal"), (_X, (2, 17)), 4),
     "packed": (lambda: Packed(False), (_X,), 2),
     "packed, of heads": (lambda: Packed(True), (_X,), 2),
+    "packed, with norms": (lambda: Packed(False, True), (_X,), 7),
 }  # fmt: skip
 
 

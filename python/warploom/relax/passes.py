@@ -37,7 +37,7 @@ from warploom.relax.narrow_products import NarrowProducts
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.spread_tf32 import SpreadTf32
-from warploom.relax.square_powers import SquarePowers
+from warploom.relax.multiply_powers import MultiplyPowers
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
@@ -63,7 +63,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
         Whether to measure what the environment asks for.
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
-    passes = [CallTopK(), FoldConstants(), SquarePowers(), SliceConstantRows(), DropViews()]
+    passes = [CallTopK(), FoldConstants(), MultiplyPowers(), SliceConstantRows(), DropViews()]
     passes += [LayOutConvolutions(tf32), SinkReshapes()]
     passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]

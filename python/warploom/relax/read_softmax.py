@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Op
 from tvm.ir.expr import GenericConst
+from tvm.tirx import IntImm
 
 from warploom.relax.attention import DTYPES
 from warploom.relax.visiting import bound
@@ -206,6 +207,8 @@ class SoftmaxReader:
             name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
             if name == "relax.logical_not":
                 turns += 1
+            elif name == "relax.reshape" and _same_rows(call):
+                pass
             elif name == "relax.max" and turns == 1 and not largest:
                 largest = True
             elif name == "relax.equal":
@@ -222,6 +225,17 @@ class SoftmaxReader:
         return one.same_as(other) or tvm_ffi.structural_equal(
             bound(self.mutator, one), bound(self.mutator, other), map_free_vars=False
         )
+
+
+def _same_rows(reshape: relax.Call) -> bool:
+    """Whether a reshape adds or leaves out nothing but dimensions of one element in front."""
+    shapes = []
+    for one in (reshape, reshape.args[0]):
+        extents = list(getattr(one.ty.shape, "values", None) or ())
+        while extents and isinstance(extents[0], IntImm) and extents[0].value == 1:
+            del extents[0]
+        shapes.append(extents)
+    return tvm_ffi.structural_equal(*shapes)
 
 
 def _along_last(softmax: relax.Call) -> bool:
