@@ -1,4 +1,4 @@
-"""``power(x, 3)`` becomes ``x * x * x``: right for negative numbers, too, and part of its neighbours.
+"""``power(x, 3)`` becomes ``x * x * x``: right for negative numbers and part of its neighbours.
 
 TVM has CUDA compiled with fast mathematics, where a power is ``exp2(y * log2(x))``: that of a
 negative number is not a number (CUDA programming guide, "Intrinsic Functions", ``__powf``). The

@@ -33,11 +33,11 @@ from warploom.relax.lower_rows import LowerRows
 from warploom.relax.matmul_rule import Matmul
 from warploom.relax.measure_attention import measured_attention
 from warploom.relax.measure_best import Choice, MeasureBest
+from warploom.relax.multiply_powers import MultiplyPowers
 from warploom.relax.narrow_products import NarrowProducts
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.spread_tf32 import SpreadTf32
-from warploom.relax.multiply_powers import MultiplyPowers
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.target import SM90A
 
