@@ -96,10 +96,10 @@ def _along_k(func: PrimFunc, position: int) -> tuple[PrimFunc, list[int], bool] 
 def _is_along_rows(producer: PrimFunc) -> bool:
     """Whether a function reads and stores its rows in vectors."""
     try:
-        arranged(read_rows(producer))
+        _, plan = arranged(read_rows(producer))
     except (Decline, IllegalCombination):
         return False
-    return True
+    return not plan.across
 
 
 def _permuted(func: PrimFunc, position: int, order: Sequence[int]) -> PrimFunc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from warploom.errors import Decline
 from warploom.gemm.memory import static
 from warploom.rows.apart import check_apart, multiplies_gathered
+from warploom.rows.cross import crossed
 from warploom.rows.flat import flattened
 from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.points import of_points, points_of
@@ -46,15 +47,18 @@ def arranged(function: RowFunction) -> tuple[RowFunction, RowPlan]:
     except Decline as reason:
         vector, fault = 0, reason
     best = VECTOR_BITS // _smallest(function)
-    if vector < best:
-        try:
-            flat = flattened(function)
-        except Decline:
-            if fault is not None:
-                raise fault from None
-        else:
-            extent = static(flat.columns.extent)
-            return flat, RowPlan.of_map(extent, best)
+    if vector == best:
+        return function, RowPlan.of_map(columns, vector)
+    try:
+        flat = flattened(function)
+        return flat, RowPlan.of_map(static(flat.columns.extent), best)
+    except Decline:
+        pass
+    try:
+        return crossed(function)
+    except Decline as reason:
+        if fault is not None:
+            raise Decline(f"{fault} Across rows: {reason}") from None
     return function, RowPlan.of_map(columns, vector)
 
 

@@ -16,23 +16,20 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt, Var
-from tvm.tirx.layout import S, TileLayout
 
-from warploom.decide.problem import ALIGN
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.problem import Axis
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
 from warploom.rows.choose import arranged
+from warploom.rows.crossed_kernel import crossed_kernel
+from warploom.rows.frame import framed, ids_of, parameters
 from warploom.rows.plan import RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.rows.sharing import SharedReduction
 from warploom.rows.vectors import Vector, constants_of, offset, registers_for, vectors_of
 from warploom.rows.window_sums import WindowSums
 from warploom.rows.words import declared, words_of
-from warploom.target.dtypes import bits_of
 from warploom.tile import ir
-from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.kinds import MARK
 
 #: Makes statements for a vector of a thread, from the numbers of its vectors and which one it is.
 Each = Callable[[Sequence[Var], int], list[Stmt]]
@@ -58,6 +55,8 @@ def row_kernel(function: RowFunction, plan: RowPlan | None = None) -> PrimFunc:
     """
     if plan is None:
         function, plan = arranged(function)
+    if function.crossing is not None:
+        return crossed_kernel(function, function.crossing, plan)
     return _Kernel(function, plan).kernel()
 
 
@@ -66,14 +65,7 @@ class _Kernel:
 
     def __init__(self, function: RowFunction, plan: RowPlan) -> None:
         self.function, self.plan = function, plan
-        self.table: dict[Var, Any] = {
-            old: _parameter(new)
-            for old, new in zip(function.func.params, function.params, strict=True)
-        }
-        self.table |= {
-            new: self.table[old]
-            for old, new in zip(function.func.params, function.params, strict=True)
-        }
+        self.table: dict[Var, Any] = parameters(function)
         self.cta, self.thread = Var("cta", "int32"), Var("thread", "int32")
         self.rank = Var("rank", "int32")
         self.vectors = vectors_of(function, plan)
@@ -96,14 +88,7 @@ class _Kernel:
         total = self.count if plan.threads else self.count * self.row_vectors
         step = plan.rows if plan.threads else plan.block
         grid = simplify(T.truncdiv(total + (step - 1), step))
-        if not isinstance(grid, (int, tirx.IntImm)):
-            grid = T.max(grid, 1)
-        ids = [
-            tirx.ScopeIdDefStmt(
-                tirx.ScopeIdDef([self.cta], [simplify(grid * plan.cluster)], "kernel", "cta")
-            ),
-            tirx.ScopeIdDefStmt(tirx.ScopeIdDef([self.thread], [plan.block], "cta", "thread")),
-        ]
+        ids = ids_of(self.cta, self.thread, grid, plan.block, plan.cluster)
         if plan.cluster > 1:
             rank = tirx.ScopeIdDef([self.rank], [ir.as_expr(plan.cluster)], "cluster", "cta")
             ids.insert(0, tirx.ScopeIdDefStmt(rank))
@@ -112,14 +97,7 @@ class _Kernel:
             body += self._store_windows(self.windows)
         else:
             body += self._store_rows()
-        entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
-        params = [self.table[param] for param in function.func.params]
-        made = PrimFunc(params, entry, function.func.ret_type)
-        attrs = {**dict((function.func.attrs or {}).items()), "tirx.is_scheduled": True, MARK: True}
-        for key, value in attrs.items():
-            if key != "s_tir":
-                made = made.with_attr(key, value)
-        return made
+        return framed(function, self.table, body)
 
     def _store_windows(self, windows: WindowSums) -> Iterator[Stmt]:
         """Reduce windows, then load and store what else there is of each neighbour."""
@@ -376,18 +354,3 @@ class _Kernel:
 
 def _is_single(axis: Axis) -> bool:
     return ir.is_constant(axis.extent, 1)
-
-
-def _parameter(param: Var) -> Any:
-    if not ir.is_buffer(param):
-        return param  # a size, which shapes of buffers may be in terms of
-    shape = list(param.shape)
-    # `decl_buffer` gives a tensor without dimensions no layout, which TVM's FlattenBuffer needs.
-    layout = "default" if shape else TileLayout(S[()])
-    # A view begins somewhere in its memory; only its dtype says where it may.
-    view = not ir.is_constant(param.elem_offset, 0)
-    return tirx.decl_buffer(
-        shape, str(param.dtype), param.name, scope="global", layout=layout,
-        data_alignment=bits_of(str(param.dtype)) // 8 if view else ALIGN,
-        elem_offset=param.elem_offset if view else None, offset_factor=1 if view else 0,
-    )  # fmt: skip

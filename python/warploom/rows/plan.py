@@ -51,7 +51,9 @@ class RowPlan:
         Whether the threads read their row part by part, and again for each reduction.
     points : int
         Neighbouring rows of which a thread computes the same vector, where rows share what a window
-        over them reads.
+        over them reads, or operands lie across the rows.
+    across : bool
+        Whether a thread reads operands across its rows: vectors of so many ``points``.
     """
 
     vector: int
@@ -62,6 +64,7 @@ class RowPlan:
     cluster: int = 1
     looped: bool = False
     points: int = 1
+    across: bool = False
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.threads and self.columns % self.vector:
@@ -118,7 +121,9 @@ class RowPlan:
             words.append(f"{self.rows} rows a CTA")
         if self.looped:
             words.append("read once for each pass")
-        if self.points > 1:
+        if self.across:
+            words.append(f"{self.points} rows a thread, read across")
+        elif self.points > 1:
             words.append(f"{self.points} rows a thread")
         plural = "" if self.vector == 1 else "s"
         return ", ".join([*words, f"vectors of {self.vector} element{plural}"])

@@ -29,6 +29,7 @@ from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis, Output
 from warploom.gemm.widen import NARROW, widened
 from warploom.rows.axes import RowAxes, analyzer_of, axes_of, settle, settle_index, unrolled
+from warploom.rows.crossing import Crossing
 from warploom.rows.narrow import narrowed, plain, without_stand_ins
 from warploom.rows.reductions import (
     Place,
@@ -87,6 +88,8 @@ class RowFunction:
         Reductions over windows of rows, which results read; there are no others then.
     point : Axis, optional
         Of the neighbours that a thread computes together, where there are windows.
+    crossing : Crossing, optional
+        Where operands lie that are read across the rows.
     """
 
     func: PrimFunc
@@ -99,6 +102,7 @@ class RowFunction:
     flat: bool = False
     windows: tuple[Window, ...] = ()
     point: Axis | None = None
+    crossing: Crossing | None = None
 
     @property
     def values(self) -> tuple[Any, ...]:
