@@ -28,6 +28,7 @@ from warploom.relax.fuse_gathered import FuseGathered
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
+from warploom.relax.keep_gates_apart import KeepGatesApart
 from warploom.relax.kv_cache import ReplaceCacheKernels
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.matmul_rule import Matmul
@@ -67,6 +68,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     passes += [LayOutConvolutions(tf32), SinkReshapes()]
     passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
+    passes += [KeepGatesApart()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 
