@@ -121,12 +121,22 @@ def _filled(call: relax.Call, *operands: np.ndarray) -> np.ndarray:
     return np.full(_static(call), operands[-1])
 
 
+def _padded(call: relax.Call, x: np.ndarray) -> np.ndarray | None:
+    attrs = call.attrs
+    if str(attrs.pad_mode) != "constant":
+        return None
+    widths = [int(one) for one in attrs.pad_width]
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))
+    return np.pad(x, pairs, constant_values=float(attrs.pad_value))
+
+
 _RESHAPED: Compute = lambda call, x: x  # noqa: E731 -- every result gets the call's shape
 _OPERATORS: dict[str, Compute] = {
     f"relax.{name}": compute
     for name, compute in {
         "astype": _RESHAPED, "reshape": _RESHAPED, "expand_dims": _RESHAPED, "squeeze": _RESHAPED,
         "permute_dims": lambda call, x: x.transpose(_order(call)),
+        "flip": lambda call, x: np.flip(x, int(call.attrs.axis)), "nn.pad": _padded,
         "broadcast_to": lambda call, x: np.broadcast_to(x, _static(call)),
         "full": _filled, "full_like": _filled,
         "zeros": lambda call: np.zeros(_static(call)), "ones": lambda call: np.ones(_static(call)),

@@ -40,6 +40,7 @@ from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.tile_programs import CallTilePrograms
+from warploom.relax.transposed_convolutions import TurnTransposedConvolutions
 from warploom.target import SM90A
 
 #: The name of the pass that gives GEMMs their configs.
@@ -64,7 +65,8 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
         Whether to measure what the environment asks for.
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
-    passes = [CallTopK(), FoldConstants(), MultiplyPowers(), SliceConstantRows(), DropViews()]
+    passes = [CallTopK(), TurnTransposedConvolutions(), FoldConstants(), MultiplyPowers()]
+    passes += [SliceConstantRows(), DropViews()]
     passes += [LayOutConvolutions(tf32), SinkReshapes()]
     passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
