@@ -70,6 +70,17 @@ def _sliced(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Case:
     return te.create_prim_func([x, y]), lambda x: x[shape[0] :].transpose(order)
 
 
+def _shuffled(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Case:
+    """Channels put between the pixels: ``[n, h, w, 2, 2, c]`` as ``[n, c, 2 h, 2 w]``."""
+    n, h, w, c = (shape[0], *shape[-3:])
+    x = te.placeholder((n, h, w, 4 * c), dtype, "x")
+    apart = tvm.topi.reshape(x, (n, h, w, 2, 2, c))
+    y = tvm.topi.reshape(tvm.topi.transpose(apart, (0, 5, 1, 3, 2, 4)), (n, c, 2 * h, 2 * w))
+    return te.create_prim_func([x, y]), lambda x: (
+        x.reshape(n, h, w, 2, 2, c).transpose(0, 5, 1, 3, 2, 4).reshape(n, c, 2 * h, 2 * w)
+    )
+
+
 def run(case: Case, rng: Any) -> tuple[np.ndarray, np.ndarray]:
     """What the kernel computes of random numbers, and what numpy computes."""
     function, expected = case
@@ -77,9 +88,11 @@ def run(case: Case, rng: Any) -> tuple[np.ndarray, np.ndarray]:
     built = tvm.compile(tvm.IRModule({"main": kernel}), _TARGET, tir_pipeline="warploom")
     *inputs, result = function.params
     arrays = [
-        rng.standard_normal([int(n) for n in one.shape]).astype(str(one.dtype)) for one in inputs
+        (8 * rng.standard_normal([int(n) for n in one.shape])).astype(str(one.dtype))
+        for one in inputs
     ]
-    out = np.full([int(n) for n in result.shape], np.nan).astype(str(result.dtype))
+    shape = [int(n) for n in result.shape]
+    out = np.full(shape, -1 if "int" in str(result.dtype) else np.nan).astype(str(result.dtype))
     given = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in (*arrays, out)]
     built["main"](*given)
     return given[-1].numpy(), expected(*arrays)
@@ -110,6 +123,15 @@ def test_results_are_those_of_numpy(make, shape, order, dtype, rng):
         np.testing.assert_allclose(*wide, bound, bound)
     else:
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("shape", [(2, 4, 5, 24), (1, 3, 3, 16), (1, 8, 8, 64)])
+def test_axes_are_cut_where_an_operand_divides_them(shape, dtype, rng):
+    case = _shuffled(shape, (), dtype)
+    assert arranged(read_rows(case[0]))[1].across
+    np.testing.assert_array_equal(*run(case, rng))
 
 
 @pytest.mark.gpu

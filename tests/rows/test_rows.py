@@ -256,3 +256,20 @@ def test_nothing_is_read_before_the_kernel_before_has_ended(
     names = re.findall(r"\b(PREEXIT|ACQBULK|LDG\S*|STG\S*|LDL\S*|STL\S*)", listing)
     assert names[:2] == ["PREEXIT", "ACQBULK"] and len(names) > 3
     assert all("128" in one for one in names[2:]), names
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [6, 10, 34, 48])
+def test_rows_of_bytes(columns: int, rng) -> None:
+    """Vectors of two bytes are words, too."""
+    x = te.placeholder((5, columns), "int8", "x")
+    r = te.reduce_axis((0, columns), "r")
+    largest = te.compute((5,), lambda i: te.max(x[i, r], r), "largest")
+    y = te.compute((5, columns), lambda i, j: tirx.max(x[i, j], largest[i] - x[i, j]), "y")
+    kernel = row_kernel(read_rows(te.create_prim_func([x, y]))).with_attr("global_symbol", "main")
+    built = tvm.compile(tvm.IRModule({"main": kernel}), _TARGET, tir_pipeline="warploom")
+    given = rng.integers(0, 60, (5, columns)).astype("int8")
+    tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in (given, np.full_like(given, -1))]
+    built["main"](*tensors)
+    wanted = np.maximum(given, given.max(1, keepdims=True) - given)
+    np.testing.assert_array_equal(tensors[1].numpy(), wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from tvm import tirx
@@ -12,7 +13,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Var
 
 from warploom.errors import Decline
-from warploom.gemm.equations import loads
+from warploom.gemm.equations import loads, simplify
 from warploom.gemm.memory import static
 from warploom.gemm.problem import Axis
 from warploom.rows.axes import analyzer_of
@@ -56,13 +57,13 @@ class _Reader:
             raise Decline("rows that are reduced lie along all their operands.")
         if any(output.guard is not None for output in function.outputs):
             raise Decline("rows that are stored in part lie along all their operands.")
-        axes = [axis for axis in (*function.rows, function.columns) if not _is_single(axis)]
-        self.analyzer = analyzer_of(function.axes)
+        axes, self.parts = _split(function)
+        self.analyzer = analyzer_of([(axis.var, axis.extent) for axis in axes])
         self.guards = Guards(function, 1)
-        self.zero = {var: tirx.const(0, "int32") for var, _ in function.axes}
+        self.zero = {axis.var: tirx.const(0, "int32") for axis in axes}
         stored = [output.buffer[output.indices] for output in function.outputs]
         self.stored = [self._place(one, axes) for one in stored]
-        self.loaded = [self._place(one, axes) for one in function.loads if self._moves(one, axes)]
+        self.loaded = [self._place(one, axes) for one in function.loads if self._moves(one)]
         self.axes = _sorted(axes, self.stored[0])
 
     def crossing(self) -> Crossing:
@@ -86,7 +87,7 @@ class _Reader:
                 "row, or of a column, are no vector in memory."
             )
         outer = tuple(axis for axis in others if axis is not across)
-        table = {**self.zero, **table}
+        table = {var: ir.substitute(value, table) for var, value in self.parts.items()}
         return Crossing(
             outer, across, columns, table,
             tuple(self._guarded(one, table, across) for one in rest),
@@ -106,9 +107,9 @@ class _Reader:
             )
         return replace(place, guard=guard)
 
-    def _moves(self, load: TensorLoad, axes: Sequence[Axis]) -> bool:
+    def _moves(self, load: TensorLoad) -> bool:
         used = {var for index in load.indices for var in ir.uses(index)}
-        return any(axis.var in used for axis in axes)
+        return any(var in used for var in self.parts)
 
     def _place(self, load: TensorLoad, axes: Sequence[Axis]) -> Place:
         name = load.source.name
@@ -116,7 +117,7 @@ class _Reader:
             raise Decline(f"{name} is a view of memory, where vectors may not begin.")
         if any(loads(index) for index in load.indices):
             raise Decline(f"other loads say where {name} is read.")
-        place = offset(load, {})
+        place = self.analyzer.simplify(offset(load, self.parts))
         start = self.analyzer.simplify(ir.substitute(place, self.zero))
         strides, linear = {}, start
         for axis in axes:
@@ -157,6 +158,48 @@ class _Reader:
             )
             for one in (*self.stored, *self.loaded)
         )
+
+
+def _split(function: RowFunction) -> tuple[list[Axis], dict[Var, Any]]:
+    """Axes of a function, cut where operands divide them, and its own ones in their terms."""
+    sizes = _divisors(function)
+    axes: list[Axis] = []
+    parts: dict[Var, Any] = {}
+    for axis in (*function.rows, function.columns):
+        if _is_single(axis):
+            parts[axis.var] = tirx.const(0, "int32")
+            continue
+        rest, parts[axis.var] = axis.extent, tirx.const(0, "int32")
+        for size in sizes.get(axis.var, []):
+            outer = Axis(Var(f"{axis.var.name}_{size}", "int32"), simplify(T.floordiv(rest, size)))
+            axes.append(outer)
+            parts[axis.var] = parts[axis.var] + outer.var * size
+            rest = tirx.const(size, "int32")
+        axes.append(Axis(Var(axis.var.name, "int32"), rest))
+        parts[axis.var] = parts[axis.var] + axes[-1].var
+    return axes, parts
+
+
+def _divisors(function: RowFunction) -> dict[Var, list[int]]:
+    """By axes of known extents: what indices of loads divide them by, the largest first."""
+    extents = {var: static(extent) for var, extent in function.axes}
+    found: dict[Var, set[int]] = {}
+
+    def visit(node: Any) -> Any:
+        size = static(node.b)
+        extent = extents.get(node.a) if isinstance(node.a, Var) else None
+        if size and extent and 1 < size < extent and extent % size == 0:
+            found.setdefault(node.a, set()).add(size)
+        return node
+
+    for load in function.loads:
+        for index in load.indices:
+            ir.map_nodes(index, {tirx.FloorDiv: visit, tirx.FloorMod: visit}, {})
+    ordered = {var: sorted(sizes, reverse=True) for var, sizes in found.items()}
+    return {
+        var: sizes for var, sizes in ordered.items()
+        if all(large % small == 0 for large, small in pairwise(sizes))
+    }  # fmt: skip
 
 
 def _renamed(place: Place, axes: Sequence[tuple[Axis, Axis]]) -> Place:

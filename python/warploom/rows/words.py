@@ -13,8 +13,8 @@ from warploom.gemm.equations import simplify
 from warploom.rows.plan import VECTOR_BITS
 from warploom.target.dtypes import bits_of
 
-#: Types of words that are loaded at a time, by their bits; smaller words are single elements.
-_WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32"}
+#: Types of words that are loaded at a time, by their bits; words of one element have its type.
+_WORDS = {128: "uint32x4", 64: "uint32x2", 32: "uint32", 16: "uint16"}
 
 
 def words_of(buffer: Buffer, vector: int) -> Buffer:
@@ -32,9 +32,8 @@ def words_of(buffer: Buffer, vector: int) -> Buffer:
     word = min(vector * bits, VECTOR_BITS)
     size = reduce(lambda x, y: x * y, buffer.shape, 1)
     count = simplify(T.truncdiv(size, word // bits))
-    return tirx.decl_buffer(
-        (count,), _WORDS.get(word, dtype), f"{buffer.name}_words", scope=buffer.scope()
-    )
+    kind = dtype if word == bits else _WORDS[word]
+    return tirx.decl_buffer((count,), kind, f"{buffer.name}_words", scope=buffer.scope())
 
 
 def declared(view: Buffer, buffer: Buffer) -> Stmt:
