@@ -102,6 +102,28 @@ class Packed(nn.Module):
         return (weights @ v).transpose(1, 2).reshape(x.shape)
 
 
+class Rotated(nn.Module):
+    """Half of the elements of each head of q and k are rotated, in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(_WIDTH, 3 * _WIDTH)
+        angles = torch.arange(_X[1])[:, None] * 0.1 ** torch.arange(_DIM // 4)
+        self.turns = nn.ParameterList([angles.cos(), angles.sin()])
+
+    def forward(self, x):
+        rows = self.qkv(x).view(*x.shape[:2], 3, _HEADS, _DIM).permute(2, 0, 3, 1, 4)
+        cos, sin = self.turns
+        q, k = (
+            torch.cat((low * cos - high * sin, high * cos + low * sin, rest), -1)
+            for low, high, rest in (
+                one.split([_DIM // 4, _DIM // 4, _DIM // 2], -1) for one in rows[:2].unbind(0)
+            )
+        )
+        mixed = functional.scaled_dot_product_attention(q, k, rows[2], is_causal=True)
+        return mixed.transpose(1, 2).reshape(x.shape)
+
+
 _Q, _K, _X = (2, _HEADS, 17, _DIM), (2, _HEADS, 23, _DIM), (2, 17, _WIDTH)
 _SHARED = (2, 2, 23, _DIM)
 #: Names, modules, shapes of inputs, and kernels beside the attention.
@@ -122,6 +144,7 @@ _CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
     "packed": (lambda: Packed(False), (_X,), 2),
     "packed, of heads": (lambda: Packed(True), (_X,), 2),
     "packed, with norms": (lambda: Packed(False, True), (_X,), 7),
+    "rotated": (Rotated, (_X,), 7),
 }  # fmt: skip
 
 

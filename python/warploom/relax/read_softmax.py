@@ -148,25 +148,37 @@ class SoftmaxReader:
     def _without_factor(self, operand: relax.Expr) -> tuple[relax.Expr, float]:
         """An operand of 16 bits before it was multiplied by a number, and that number."""
         dtype = str(operand.ty.dtype)
-        found = self._unscaled(operand, dtype) if dtype in DTYPES else None
-        return (operand, 1.0) if found is None else found
+        if dtype not in DTYPES or not self._has_factor(operand):
+            return operand, 1.0
+        return self._unscaled(operand, dtype)
 
-    def _unscaled(self, expr: relax.Expr, dtype: str) -> tuple[relax.Expr, float] | None:
-        """A tensor of a type, and the factor it had; None if there is none of that type."""
+    def _has_factor(self, expr: relax.Expr) -> bool:
+        while self._factor(expr) is None:
+            call = bound(self.mutator, expr)
+            name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+            if name not in ("relax.astype", *_MOVES):
+                return False
+            expr = call.args[0]
+        return True
+
+    def _unscaled(self, expr: relax.Expr, dtype: str) -> tuple[relax.Expr, float]:
+        """A tensor of a type, and the factor it had; what is wider is rounded before that."""
         found = self._factor(expr)
         if found is not None:
             inner = self._unscaled(found[0], dtype)
-            return None if inner is None else (inner[0], inner[1] * found[1])
+            return inner[0], inner[1] * found[1]
         call = bound(self.mutator, expr)
         name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
         if name == "relax.astype":
             return self._unscaled(call.args[0], dtype)
         if name in _MOVES:
             inner = self._unscaled(call.args[0], dtype)
-            if inner is not None and inner[0] is not call.args[0]:
+            if inner[0] is not call.args[0]:
                 moved = relax.Call(call.op, [inner[0], *list(call.args)[1:]], call.attrs)
                 return self.mutator.builder_.emit(moved), inner[1]
-        return (expr, 1.0) if str(expr.ty.dtype) == dtype else None
+        if str(expr.ty.dtype) != dtype:
+            expr = self.mutator.builder_.emit(relax.op.astype(expr, dtype))
+        return expr, 1.0
 
     def _mask(self, chosen: relax.Call) -> tuple[relax.Expr, bool] | None:
         """A mask, and whether it says which logits are left out instead of which stay."""
