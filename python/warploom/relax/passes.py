@@ -38,6 +38,7 @@ from warploom.relax.multiply_powers import MultiplyPowers
 from warploom.relax.narrow_products import NarrowProducts
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
+from warploom.relax.slice_splits import SliceSplits
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.relax.transposed_convolutions import TurnTransposedConvolutions
@@ -70,7 +71,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     passes += [LayOutConvolutions(tf32), SinkReshapes()]
     passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
-    passes += [KeepGatesApart()]
+    passes += [SliceSplits(), KeepGatesApart()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 
