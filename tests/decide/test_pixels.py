@@ -13,7 +13,6 @@ from warploom.decide.pixels import (
     PixelAxis,
     are_boxes,
     box_of,
-    inside,
     pixels_of_images,
     pixels_seen,
     tiles_of_pixels,
@@ -100,18 +99,16 @@ def test_what_taps_see_is_counted(rng: np.random.Generator) -> None:
     for _ in range(40):
         axes = _axes(rng)
         box = tuple(int(rng.integers(1, 9)) for _ in axes)
-        seen, part, image = 1, 1.0, 1
+        seen, image = 1, 1
         for axis, size in zip(axes, box, strict=True):
             taps = range(axis.reach + 1)
             seen *= len({i * axis.step + tap for i in range(size) for tap in taps})
             padding = ((axis.extent - 1) * axis.step + axis.reach + 1 - axis.image) // 2
             places = [i * axis.step + tap - padding for i in range(axis.extent) for tap in taps]
-            part *= sum(0 <= place < axis.image for place in places) / len(places)
             image *= min(axis.image, len({max(place, 0) for place in places}))
         rows = math.prod(axis.extent for axis in axes)
         print(axes, box)
         assert pixels_seen(axes, box) == seen
-        assert inside(axes) == pytest.approx(part, abs=0.12)
         assert pixels_of_images(axes, rows) <= math.prod(axis.image for axis in axes) + 1e-6
         assert pixels_of_images(axes, rows) >= 0.5 * image
 

@@ -34,10 +34,10 @@ class Machine:
     apart : float
         Part of the time in which other readers of a line have come apart, so that their requests
         do not join (186 GEMMs of an H100 and an H200, 2026-11-26).
-    partial_line : float
-        Part of the time of a whole line that a line takes of which a tap has a part; 0.65 of rows
-        of 128 bytes across lines (``tma-bandwidth``), 0.8 in 13 convolutions of channels that are
-        no multiple of 64 (H100, H200, 2026-11-26).
+    crossing : float
+        Times as long as whole lines that rows across lines of the L2 cache take, of as many bytes:
+        of taps whose channels are no whole lines (``tma-bandwidth``, H200: 4,612 bytes a cycle to
+        3,795; 560 configs of 44 convolutions on an H100 and an H200, 2026-11-26).
     l2_capacity : float
         Bytes of operands that stay in the L2 cache from one wave to the next.
     dram_bytes : float
@@ -66,6 +66,10 @@ class Machine:
         Cycles from a thread's load of an element in memory to its value (H100, 2026-11-26).
     copy_cycles : float
         Cycles of the TMA unit for a box of a stage.
+    cut_cycles : float
+        Cycles of the TMA unit for a row that its matrix ends within a sector of 32 bytes, such as
+        rows of 40 or 328 elements of 16 bits: a tile of 192 rows of 40 elements takes 1,300 cycles
+        longer than of 64 (H200, 2026-11-26). 12 fits convolutions of two GPUs, 9 fits 64 GEMMs.
     same_line : float
         Cycles of a step for each CTA that reads the same line of the L2 cache at the same time: one
         is served after the other (4 to 8 where 30 to 130 CTAs read one to twelve rows, H200).
@@ -140,7 +144,7 @@ class Machine:
     distinct_bytes: float = 4760.0
     neighbours: float = 2.0
     apart: float = 0.3
-    partial_line: float = 0.8
+    crossing: float = 1.2
     l2_capacity: float = 50e6
     dram_bytes: float = 4.6e6
     halves: float = 0.297
@@ -154,6 +158,7 @@ class Machine:
     latency: float = 0.845
     load_cycles: float = 701.0
     copy_cycles: float = 33.5
+    cut_cycles: float = 10.0
     same_line: float = 4.5
     partial_loads: float = 0.25
     wait_cycles: float = 1.92

@@ -1,8 +1,7 @@
 """Rows of a GEMM that are pixels of images: the box of them that a tile is, and what it loads.
 
 A convolution's tile has the pixels of a box: so many images, rows and columns. Boxes do not fill
-every image, so that there are more tiles than rows divided by rows of a tile; what of a box lies
-outside of the image is not requested, but TMA fills it with zeros all the same.
+every image, so that there are more tiles than rows divided by rows of a tile.
 """
 
 from __future__ import annotations
@@ -103,23 +102,6 @@ def pixels_of_images(axes: Axes, rows: int) -> float:
         if axis.extent is not None and axis.image is not None:
             seen *= min(axis.image / axis.extent, axis.reach + 1)
     return seen
-
-
-@lru_cache(maxsize=1024)
-def inside(axes: Axes) -> float:
-    """The part of what all taps of all pixels see that lies in the image, and not in its padding.
-
-    The padding is taken to be even, and taps to be neighbours.
-    """
-    part = 1.0
-    for axis in axes:
-        if axis.extent is None or axis.image is None:
-            continue
-        wide = ((axis.extent - 1) * axis.step + axis.reach + 1 - axis.image) / 2
-        if wide > 0:  # the first pixel misses so many taps, the next one a step less, ...
-            part *= max(0.0, 1 - wide * (wide + axis.step) / axis.step
-                        / (axis.extent * (axis.reach + 1)))  # fmt: skip
-    return part
 
 
 @lru_cache(maxsize=1024)

@@ -140,8 +140,7 @@ class KernelChoices(
         if not self.swap_ab or size not in _STAGED_BYTES:
             return size in _STAGED_BYTES
         box = self.box(problem) if problem.pixels else None
-        heights = set(transposed_chunks(self.tile_m, WGMMA_M, size)) if box else ()
-        return has_chunks(problem, dtype) and all(are_boxes(box, height) for height in heights)
+        return has_chunks(problem, dtype) and (box is None or _has_boxes(box, self.tile_m, size))
 
     def _store_bytes(self, problem: GemmProblem, dtype: str) -> int:
         size = bits_of(dtype) // 8
@@ -198,6 +197,12 @@ class KernelChoices(
 def _fault(name: str, value: Any) -> str | None:
     """What is wrong with a value; a search asks it of the same few values again and again."""
     return BY_NAME[name].kind.why_not(value)
+
+
+@lru_cache(maxsize=1024)
+def _has_boxes(box: tuple[int, ...], rows: int, size: int) -> bool:
+    """Whether chunks of a transposed tile, the pixels of a box, are boxes."""
+    return all(are_boxes(box, height) for height in transposed_chunks(rows, WGMMA_M, size))
 
 
 @lru_cache(maxsize=1024)

@@ -103,9 +103,9 @@ def _none(field: str, why: str) -> Constant:
     return Constant(field, (), None, why)
 
 
-def _partial_line(v: Values) -> float:
+def _rows_across_lines(v: Values) -> float:
     whole, crossing = (v[f"tma-bandwidth all SMs, L2{where}"] for where in ("", ", across lines"))
-    return whole / crossing / CROSSING_LINES
+    return whole / crossing
 
 
 def _tensor_bytes(v: Values) -> float:
@@ -224,7 +224,7 @@ CONSTANTS = (
     ),
     _none("apart", "how far the CTAs of a kernel drift apart: found on whole kernels"),
     Constant(
-        "partial_line", ("tma-bandwidth",), _partial_line, "whole lines to rows that cross lines"
+        "crossing", ("tma-bandwidth",), _rows_across_lines, "whole lines to rows that cross lines"
     ),
     Constant("l2_capacity", ("l2-capacity",), _l2_capacity, "where half of the rate is lost"),
     _is("dram_bytes", "dram-read", "reads", "a sweep over twelve times the L2 cache"),
@@ -240,6 +240,7 @@ CONSTANTS = (
     _is("copy_cycles", "tma-per-box", "8 rows", "boxes so small that their bytes do not count"),
     Constant("same_line", ("same-line",), _same_line, "the slope over the readers, of 256 rows"),
     _none("partial_loads", "a sector of a line of four"),
+    _none("cut_cycles", "rows that end within a sector: found on whole kernels"),
     Constant("wait_cycles", ("mainloop",), _wait, "of complete phases, less a step without waits"),
     Constant("issue_cycles", ("wgmma-f16",), _issue, "the line over the columns at 0 columns"),
     _is("order_cycles", "named-barrier", "256 threads", "bar.sync of two warpgroups"),

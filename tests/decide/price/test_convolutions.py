@@ -13,8 +13,8 @@ from warploom.decide.config import Config
 from warploom.decide.machines import machine_of
 from warploom.decide.price.gemm import work_of
 from warploom.decide.price.model import price
-from warploom.decide.price.work import Load, lines_of_taps
-from warploom.decide.problem import GemmProblem
+from warploom.decide.price.work import Load, cut_rows, lines_of_taps
+from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.decide.ranking import ranked
 from warploom.gemm import recognise
 from warploom.target.gpus import GPUS
@@ -51,6 +51,19 @@ _MEASURED: tuple[tuple[str, tuple[int, ...], dict[str, Any], float], ...] = (
      {"tile_m": 128, "tile_n": 128, "stages": 6, "cluster_m": 4, "cluster_n": 2}, 14.4),
     ("h200", (32, 28, 28, 136, 128, 3, 1, 1),
      {"tile_m": 256, "tile_n": 128, "cluster_m": 4}, 22.6),
+    ("h200", (32, 56, 56, 64, 64, 3, 1, 1), {"tile_m": 256, "tile_n": 64, "cluster_m": 2}, 20.4),
+    ("h200", (14, 19, 55, 320, 40, 7, 1, 3),
+     {"tile_m": 160, "tile_n": 64, "stages": 7, "consumers": 1, "swap_ab": True,
+      "cluster_m": 4}, 85.7),
+    ("h200", (25, 105, 16, 40, 704, 1, 2, 0),
+     {"tile_m": 64, "tile_n": 160, "stages": 7, "consumers": 1, "ping_pong": True,
+      "cluster_m": 2}, 9.1),
+    ("h200", (50, 62, 9, 56, 752, 5, 2, 2),
+     {"tile_m": 128, "tile_n": 192, "consumers": 1, "ping_pong": True, "cluster_m": 2}, 42.7),
+    ("h200", (16, 16, 16, 320, 256, 5, 1, 2),
+     {"tile_m": 128, "tile_n": 64, "stages": 8}, 40.6),
+    ("h200", (16, 16, 16, 320, 256, 5, 1, 2),
+     {"tile_m": 128, "tile_n": 64, "stages": 8, "cluster_n": 2}, 33.5),
 )  # fmt: skip
 
 
@@ -73,13 +86,13 @@ def test_boxes_that_do_not_fill_images_cost_their_tiles() -> None:
     assert more > same
 
 
-def test_what_lies_outside_of_images_is_not_requested(rng: np.random.Generator) -> None:
+def test_padding_takes_as_long_as_pixels(rng: np.random.Generator) -> None:
     inner, padded = (_problem(4, 16 - e, 16 - e, 64, 64, 3, 1, e // 2) for e in (0, 2))
     assert padded.m == inner.m  # of the same result
     for config in random_configs(inner, rng, 5):
-        a, b = (work_of(problem, config).loads for problem in (inner, padded))
-        assert a[0].inside > b[0].inside and a[1].inside == b[1].inside
-        assert a[0].total > b[0].total
+        a, b = (work_of(problem, config) for problem in (inner, padded))
+        assert a.loads[0].total > b.loads[0].total
+        assert price(a).loop == price(b).loop
 
 
 @pytest.mark.parametrize("tap_bytes", [16, 48, 64, 96, 128, 144, 272, 880, 1024])
@@ -102,7 +115,33 @@ def test_channels_across_lines_take_longer(rng: np.random.Generator) -> None:
 
 
 def _lines(load: Load) -> float:
-    return load.rows * load.row_bytes * load.lines * load.inside
+    return load.rows * load.row_bytes * load.lines
+
+
+def test_readers_of_pixels_do_not_join() -> None:
+    """Four columns of tiles read the same pixels; only clusters load them fewer times."""
+    apart, shared = (_problem(4 * n, 16, 16, 256, k, 5) for n, k in ((16, 64), (4, 256)))
+    config = Config(128, 64, stages=8)
+    one, four = (price(work_of(problem, config)) for problem in (apart, shared))
+    assert one.l2 == pytest.approx(four.l2)
+    assert price(work_of(shared, config.replace(cluster_n=2))).l2 < 0.7 * four.l2
+
+
+@pytest.mark.parametrize(("channels", "slow"), [(40, 1.0), (56, 0.5), (48, 0.0), (64, 0.0),
+                                                (328, 1 / 6), (112, 0.0), (72, 1 / 2)])  # fmt: skip
+def test_rows_that_end_within_a_sector_take_longer(channels: int, slow: float) -> None:
+    config = Config(128, 64, stages=8)
+    for taps in (1, 3):  # a GEMM, and a convolution
+        work = work_of(_problem(16, 16, 16, channels, 64, taps), config)
+        assert [load.cut for load in work.loads] == pytest.approx([slow, slow])
+        assert work.loads[0].cut == cut_rows(2 * channels, 128)
+        whole = price(work._replace(loads=tuple(load._replace(cut=0.0) for load in work.loads)))
+        assert (price(work).loop > whole.loop) == (slow > 0)
+
+
+def test_a_convolution_of_single_pixels_is_a_gemm() -> None:
+    problem = _problem(9, 17, 21, 160, 344, 1)
+    assert problem == plain_gemm(9 * 17 * 21, 344, 160)
 
 
 def test_a_tile_without_a_box_is_no_config() -> None:

@@ -17,6 +17,7 @@ from warploom.decide.price.work import (
     Wait,
     Work,
     chunk_lines,
+    cut_rows,
     lines_touched,
 )
 from warploom.target import WgmmaKind, wgmma_kind
@@ -53,14 +54,14 @@ def block_scaled_work(
     band, products = rows // bands, each * bands
     size = bits_of(dtype) / 8
     row_bytes, lines = depth * size, lines_touched(depth * size, k * size)
-    policy = POLICIES[config.l2_policy][1] or ""
+    policy, cut = POLICIES[config.l2_policy][1] or "", cut_rows(k * size, row_bytes)
     of_a = Load(
         rows, row_bytes, m, (True, False), shared_by((True, False), cluster, rows), lines,
-        rows * k * size, m * k * size,
+        rows * k * size, m * k * size, cut=cut,
     )  # fmt: skip
     of_b = Load(
         columns, row_bytes, n, (False, True), shared_by((False, True), cluster, columns), lines,
-        columns * k * size, n * k * size, policy=policy,
+        columns * k * size, n * k * size, policy=policy, cut=cut,
     )  # fmt: skip
     chunk, pitch = config.store_columns, n * _BYTES
     out = TileOut(

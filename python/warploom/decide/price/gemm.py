@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from warploom.decide.config import Config
-from warploom.decide.pixels import inside, pixels_of_images, pixels_seen
+from warploom.decide.pixels import pixels_of_images, pixels_seen
 from warploom.decide.price.work import (
     UNKNOWN_EXTENT,
     Load,
@@ -13,6 +13,7 @@ from warploom.decide.price.work import (
     TileOut,
     Work,
     chunk_lines,
+    cut_rows,
     lines_of_taps,
     lines_touched,
 )
@@ -44,17 +45,17 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     a_bytes, b_bytes = problem.a_bits / 8, problem.b_bits / 8
     tiles = tiles_along(problem, config)
     policy_a, policy_b = (policy or "" for policy in POLICIES[config.l2_policy])
-    memory = (_pixels if problem.pixels else _matrices)(problem, config, tiles[0], m, k)
+    memory = (_pixels if problem.pixels else _matrices)(problem, config, m, k)
     loads = (
         Load(
             tile_m, depth * a_bytes, m, (True, False), of_a, memory.lines[0],
             memory.seen * a_bytes, memory.total * a_bytes * batch, True, 1.0, policy_a,
-            memory.inside[0], memory.of_taps, _pieces(problem, 0),
+            memory.of_taps, memory.cut[0], _pieces(problem, 0),
         ),
         Load(
             products * tile_n, depth * b_bytes, products * n, (False, True), of_b, memory.lines[1],
             products * tile_n * (k * b_bytes), n * products * k * b_bytes * batch, True, 1.0,
-            policy_b, memory.inside[1], memory.of_taps, _pieces(problem, 1),
+            policy_b, memory.of_taps, memory.cut[1], _pieces(problem, 1),
         ),
     )  # fmt: skip
     rows, columns = config.accumulator
@@ -97,7 +98,7 @@ class _Memory(NamedTuple):
 
     Attributes
     ----------
-    lines, inside, of_taps
+    lines, of_taps, cut
         As of :class:`Load`: of A and of B, and of both.
     seen, total : float
         Elements of A that a tile loads, and that there are.
@@ -106,44 +107,41 @@ class _Memory(NamedTuple):
     lines: tuple[float, float]
     seen: float
     total: float
-    inside: tuple[float, float] = (1.0, 1.0)
     of_taps: bool = False
+    cut: tuple[float, float] = (0.0, 0.0)
 
 
-def _matrices(problem: GemmProblem, config: Config, down: int, m: int, k: int) -> _Memory:
+def _matrices(problem: GemmProblem, config: Config, m: int, k: int) -> _Memory:
     """Operands that are matrices."""
     run = (problem.k or 0) // problem.taps
     depth, layout = config.tile_k, problem.layout
     a, b = problem.a_bits / 8, problem.b_bits / 8
+    cut_a = cut_b = 0.0
     if layout[0] == "N":
         of_a = lines_touched(depth * a, run * a)
+        cut_a = 0.0 if problem.computed[0] else cut_rows(run * a, depth * a)
     else:
         of_a = lines_touched(config.tile_m * a, (problem.m or 0) * a)
     if layout[1] == "T":
         of_b = lines_touched(depth * b, run * b)
+        cut_b = 0.0 if problem.computed[1] else cut_rows(run * b, depth * b)
     else:
         of_b = lines_touched(config.tile_n * b, (problem.n or 0) * b)
-    return _Memory((of_a, of_b), config.tile_m * k, m * k / problem.taps)
+    seen, total = config.tile_m * k, m * k / problem.taps
+    return _Memory((of_a, of_b), seen, total, cut=(cut_a, cut_b))
 
 
-def _pixels(problem: GemmProblem, config: Config, down: int, m: int, k: int) -> _Memory:
-    """Images and filters, of which ``down`` boxes have all pixels.
-
-    Channels of a tap do not fill its steps, nor pixels their boxes, and some lie in the padding.
-    CTAs load the same lines for other taps, at other times.
-    """
+def _pixels(problem: GemmProblem, config: Config, m: int, k: int) -> _Memory:
+    """Images and filters; CTAs load the same lines for other taps, at other times."""
     axes, taps, channels = problem.pixels, problem.taps, k // problem.taps
-    (of_a, of_b), *_ = _matrices(problem, config, down, m, k)
+    (of_a, of_b), *_, cut = _matrices(problem, config, m, k)
     if taps > 1:
         of_a = lines_of_taps(channels * problem.a_bits / 8)
     if taps > 1 and problem.layout[1] == "T":
         of_b = lines_of_taps(channels * problem.b_bits / 8)
-    filled = channels / (-(-channels // config.tile_k) * config.tile_k)
     seen = min(pixels_seen(axes, config.box(problem) or ()), config.tile_m * taps)
-    return _Memory(
-        (of_a, of_b), seen * channels, pixels_of_images(axes, m) * channels,
-        (filled * m / (down * config.tile_m) * inside(axes), filled), taps > 1,
-    )  # fmt: skip
+    total = pixels_of_images(axes, m) * channels
+    return _Memory((of_a, of_b), seen * channels, total, taps > 1, cut)
 
 
 def _pieces(problem: GemmProblem, side: int) -> int:

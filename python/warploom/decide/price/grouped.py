@@ -15,6 +15,7 @@ from warploom.decide.price.work import (
     TileOut,
     Work,
     chunk_lines,
+    cut_rows,
     lines_touched,
 )
 from warploom.target import wgmma_kind
@@ -59,14 +60,15 @@ def grouped_parts(
     across, width = side_by_side(n, columns, config.cluster_n)
     size = bits_of(dtype) / 8
     lines, steps = lines_touched(depth * size, k * size), -(-k // depth)
+    cut = cut_rows(k * size, depth * size)
     of_x = Load(
         rows, depth * size, m, (True, False),
         shared_by((True, False), (config.cluster_m, config.cluster_n), rows), lines,
-        min(m * k, steps * rows * depth) * size, m * k * size,
+        min(m * k, steps * rows * depth) * size, m * k * size, cut=cut,
     )  # fmt: skip
     of_w = Load(
         columns, depth * size, n, (True, True), 1, lines,
-        min(groups * n * k, steps * columns * depth) * size, groups * n * k * size,
+        min(groups * n * k, steps * columns * depth) * size, groups * n * k * size, cut=cut,
     )  # fmt: skip
     size, chunk = bits_of(out_dtype) / 8, config.store_columns
     pitch = n * size

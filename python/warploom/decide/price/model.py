@@ -156,7 +156,7 @@ def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step
         running=left, busy=min(launch.busy, math.ceil(left / machine.sms)),
         block=(down, max(1.0, across * left / launch.running)),
     )  # fmt: skip
-    return step_of(work, machine, fewer)
+    return step_of(work, machine, fewer, step.alone)
 
 
 def _waves(work: Work, launch: Launch, loop: float, between: float, last: float) -> float:

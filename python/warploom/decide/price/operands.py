@@ -11,7 +11,7 @@ from tvm.tirx import Buffer
 
 from warploom.decide.price.matrices import Part, shared_by
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
-from warploom.decide.price.work import Load, lines_of_taps, lines_touched
+from warploom.decide.price.work import Load, cut_rows, lines_of_taps, lines_touched
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.tile import ir
 from warploom.tile import statement as views
@@ -35,14 +35,17 @@ def _load(
     bytes_ = math.prod(part.extents) * part.size
     height = part.elements(rows)
     loops = part.moving - set(visits.ids)
-    first = next((d for d in part.outer), len(part.extents) - 1)
     along = part.along(visits.ids)
+    # CTAs load parts of the first dimension, with all of the others: of pixels whole rows.
+    first, *others = part.outer or (len(part.extents) - 1,)
+    count = math.prod(ctas for moves, ctas in zip(along, cluster, strict=True) if not moves)
+    atoms = part.elements((first, *others)) if part.extents[first] % count == 0 else 1
     return Load(
         height,
         bytes_ / height,
         part.reach(rows),
         along,
-        shared_by(along, cluster, part.extents[first]),
+        shared_by(along, cluster, atoms),
         lines_touched(part.extents[-1] * part.size, part.pitch),
         min(part.bytes_of(loops), steps * times * bytes_),
         part.bytes_of(part.moving),
@@ -90,6 +93,12 @@ class StepLoads:
                 _, others = self.operands.setdefault(tile, (not mma.transposed[side], set()))
                 others.add(other)
                 self.sides[tile] = side
+        #: Operands of which steps add to what earlier ones have computed.
+        self.summed = {
+            region.source
+            for visit in mmas if visit.statement.accumulates is not False
+            for region in visit.statement.operands
+        }  # fmt: skip
         #: Tile -> a region of memory that it is loaded from, and the L2 eviction policy.
         self.loaded: dict[Buffer, TensorRegion] = {}
         self.policies: dict[Buffer, str] = {}
@@ -129,17 +138,19 @@ class StepLoads:
             return (id(visit),), load._replace(policy=policy_of(visit))
         rows = self._rows(tile, part)
         load = _load(part, rows, self.visits, self.cluster, self.steps, times)
-        load = self._at_taps(load, part)._replace(policy=policy_of(visit))
+        load = self._at_taps(load, tile, part)._replace(policy=policy_of(visit))
+        if load.of_taps or part.moves[-1] & self.loops:
+            row, step = part.shape[-1] * part.size, part.extents[-1] * part.size
+            load = load._replace(cut=cut_rows(row, step))
         return self._key(tile, load), load
 
-    def _at_taps(self, load: Load, part: Part) -> Load:
-        """A load, as one of taps if steps move it along several dimensions of the matrix."""
-        channels, steps = part.shape[-1], part.extents[-1]
-        along = [moves & self.loops for moves in part.moves]
-        if not along[-1] or not any(along[:-1]):
+    def _at_taps(self, load: Load, tile: Buffer, part: Part) -> Load:
+        """A load, as one of taps if a sum over steps moves it along more than channels."""
+        k_last, _ = self.operands[tile]
+        taps = any(moves & self.loops for moves in part.moves[:-1])
+        if not (k_last and taps and tile in self.summed):
             return load
-        filled = channels / (-(-channels // steps) * steps)
-        return load._replace(lines=lines_of_taps(part.pitch), inside=filled, of_taps=True)
+        return load._replace(lines=lines_of_taps(part.pitch), of_taps=True)
 
     def _rows(self, tile: Buffer, part: Part) -> tuple[int, ...]:
         """The dimensions of a matrix along which an operand has M or N."""

@@ -16,6 +16,38 @@ from warploom.target import SM90A, WGMMA_M, WgmmaKind
 _WIDEST = 256
 
 
+class Alone(NamedTuple):
+    """What a step of one CTA takes, whatever others do, in cycles.
+
+    Attributes
+    ----------
+    loaded, boxes : float
+        The bytes that arrive, at the SM's rate, and the TMA unit's boxes.
+    multiply : float
+        The MMAs.
+    nest, late : float
+        Nests of a warpgroup, and waits for what its threads load.
+    dequantised : float
+        Schedulers of the SM, for operands that are dequantised.
+    alternating : float
+        From step to step of its warpgroups, of which MMAs and nests alternate.
+    own : float
+        From step to step of a warpgroup, with waits and issue.
+    ring : float
+        A stage is multiplied, released, and loaded anew.
+    """
+
+    loaded: float
+    boxes: float
+    multiply: float
+    nest: float
+    late: float
+    dequantised: float
+    alternating: float
+    own: float
+    ring: float
+
+
 class Step(NamedTuple):
     """Cycles of one step: of all CTAs of an SM at once.
 
@@ -27,30 +59,77 @@ class Step(NamedTuple):
         Its MMAs, and its loads from the L2 cache if requests for a line join.
     arrival : float
         Its bytes at all SMs, from the L2 cache, if nothing were shared.
+    alone : Alone
+        What does not depend on other CTAs.
     """
 
     cycles: float
     tensor: float
     l2: float
     arrival: float
+    alone: Alone
 
 
-def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
-    """The time of a step of a work, as a launch divides it."""
-    received = boxes = 0.0
+def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = None) -> Step:
+    """The time of a step of a work, as a launch divides it.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    launch : Launch
+    alone : Alone, optional
+        That of :func:`alone_of`, where it is known.
+    """
+    cta = alone_of(work, machine) if alone is None else alone
+    busy = launch.busy
+    tensor = busy * cta.multiply
+    times = [busy * cta.loaded, busy * cta.boxes]
+    if cta.dequantised:
+        # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
+        # tensor cores overlap little, however many warpgroups there are.
+        times.append(tensor + busy * cta.dequantised)
+    if cta.nest:
+        shared = _alternating(work, cta.multiply, cta.nest, busy, cta.late)
+        times.append(max((shared + cta.own - cta.alternating) / work.slice_k, cta.ring))
+    else:
+        if not cta.dequantised:  # else the tensor cores' time is part of the one above
+            times.append(tensor)
+        times.append(max(cta.own / work.slice_k, cta.ring))
+    if work.loads:
+        times.append(machine.same_line * max([_readers(load, launch) for load in work.loads]))
+    together, apart = _from_l2(work, machine, launch)
+    order, longest = machine.overlap, max(*times, together, apart)
+    if longest:  # as `joined` of all of them, twice
+        others = sum([(time / longest) ** order for time in times])
+        cycles = (1 - machine.apart) * ((together / longest) ** order + others) ** (1 / order)
+        cycles += machine.apart * ((apart / longest) ** order + others) ** (1 / order)
+        cycles *= longest
+    else:
+        cycles = 0.0
+    if work.stream_k:
+        cycles *= 1 + machine.stream_k_steps
+    arrival = launch.running * cta.loaded * machine.receive_bytes / machine.l2_bytes
+    return Step(cycles, tensor, together, arrival, cta)
+
+
+def alone_of(work: Work, machine: Machine) -> Alone:
+    """The part of a step's time that does not depend on other CTAs."""
+    received = boxes = cut = 0.0
     for load in work.loads:
         row, times = load.row_bytes, load.times
         # The TMA unit takes as long for a row of a few bytes as for one of a line.
         taken = max(row, LINE_BYTES * load.pieces) if load.tma else row
-        beyond = max(0.0, load.lines * load.inside - 1)  # zeros come from no line
+        beyond = load.lines - 1
         received += load.rows * taken * (1 + machine.partial_loads * beyond) * times
         boxes += max(1.0, row / LINE_BYTES) * times
+        cut += load.rows / load.multicast * load.cut * times
     multiply = issued = 0.0
     for mma in work.mmas:
         cycles, count = _of_mma(mma, machine, work.consumers)
         multiply += cycles
         issued += count
-    busy, consumers = launch.busy, work.consumers
+    consumers = work.consumers
     compute = work.dequantised / consumers / SM90A.warpgroup * machine.dequantise_cycles
     # A warpgroup that also computes leaves the tensor cores to the others meanwhile.
     nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
@@ -59,36 +138,19 @@ def step_of(work: Work, machine: Machine, launch: Launch) -> Step:
         count = sum(mma.times for mma in work.mmas)
         nest += machine.step_instructions + machine.mma_instructions * count
     late = _late_cycles(work, machine, multiply / consumers)
-    alone = _alternating(work, multiply, nest, 1, late) if nest else multiply
-    own = alone + compute + machine.wait_cycles + machine.issue_cycles * issued
+    alternating = _alternating(work, multiply, nest, 1, late) if nest else multiply
+    own = alternating + compute + machine.wait_cycles + machine.issue_cycles * issued
     if work.order_mmas and consumers > 1:
         own += machine.order_cycles * sum(mma.times for mma in work.mmas)
     if not work.specialise:
         own += machine.self_load_cycles
-    # A stage is multiplied, released, and loaded anew.
     arrival = received / machine.receive_bytes
     ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
-    tensor = busy * multiply
-    together, apart = _from_l2(work, machine, launch)
-    times = [busy * arrival, busy * machine.copy_cycles * boxes]
-    if compute:
-        # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
-        # tensor cores overlap little, however many warpgroups there are.
-        times += [tensor + busy * consumers * compute * machine.dequantise_issue]
-    if nest:
-        shared = _alternating(work, multiply, nest, busy, late)
-        times += [max((shared + own - alone) / work.slice_k, ring)]
-    elif compute:  # the tensor cores' time is part of the one above
-        times += [max(own / work.slice_k, ring)]
-    else:
-        times += [tensor, max(own / work.slice_k, ring)]
-    if work.loads:
-        times += [machine.same_line * max(_readers(load, launch) for load in work.loads)]
-    cycles = (1 - machine.apart) * joined(machine.overlap, together, *times)
-    cycles += machine.apart * joined(machine.overlap, apart, *times)
-    if work.stream_k:
-        cycles *= 1 + machine.stream_k_steps
-    return Step(cycles, tensor, together, launch.running * received / machine.l2_bytes)
+    dequantised = consumers * compute * machine.dequantise_issue
+    return Alone(
+        arrival, machine.copy_cycles * boxes + machine.cut_cycles * cut, multiply, nest, late,
+        dequantised, alternating, own, ring,
+    )  # fmt: skip
 
 
 def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float]:
@@ -97,28 +159,33 @@ def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float
     First if all readers of a line request it at the same time, so that their requests join. Then if
     only consecutive CTAs do, which run side by side. Those have the same columns, where tiles of
     several rows are visited together, or the same rows; parts of one tile have neither.
+
+    CTAs of a convolution come to a line for other taps, at other times, and parts of lines are
+    requested as often as there are readers. Pixels outside of the image take as long as others.
     """
     ahead = min(work.tiles[0], work.group * work.cluster[0]) > work.cluster[0]
-    drift = work.stream_k and launch.units % launch.slots
     together = apart = 0.0
     for load in work.loads:
         rows = min(load.rows, load.extent) / load.multicast
-        bytes_ = rows * load.row_bytes * load.lines * load.inside * load.times
-        alone = bytes_ / machine.distinct_bytes
-        if load.of_taps and load.lines > 1:  # requests for parts of lines do not join
-            together += machine.partial_line * alone
-            apart += machine.partial_line * alone
-            continue
+        bytes_ = rows * load.row_bytes * load.times
         beside = not load.along[0 if ahead else 1] and load.multicast == work.split_k == 1
-        together += alone if load.of_taps and drift else bytes_ / machine.l2_bytes
+        if load.of_taps:
+            crosses = load.lines > 1
+            alone = bytes_ / machine.distinct_bytes * (machine.crossing if crosses else 1.0)
+            alone /= machine.neighbours if beside and not crosses else 1.0
+            together += alone
+            apart += alone
+            continue
+        alone = bytes_ * load.lines / machine.distinct_bytes
+        together += bytes_ * load.lines / machine.l2_bytes
         apart += alone / machine.neighbours if beside else alone
     return launch.running * together, launch.running * apart
 
 
 def _readers(load: Load, launch: Launch) -> float:
     """Requests for a line at a time, of which one for several CTAs counts as their root."""
-    at_once = zip(load.along, launch.block, strict=True)
-    return math.prod(tiles for moves, tiles in at_once if not moves) / math.sqrt(load.multicast)
+    (first, second), (down, across) = load.along, launch.block
+    return (1.0 if first else down) * (1.0 if second else across) / math.sqrt(load.multicast)
 
 
 def joined(order: float, *times: float) -> float:

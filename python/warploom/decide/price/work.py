@@ -16,8 +16,8 @@ from warploom.target import WgmmaKind
 
 #: What stands for an extent that is dynamic.
 UNKNOWN_EXTENT = 4096
-#: Bytes of a line of the L2 cache.
-LINE_BYTES = 128
+#: Bytes of a line of the L2 cache, and of the sectors that it is filled by.
+LINE_BYTES, SECTOR_BYTES = 128, 32
 #: Columns of a store chunk, where nothing else is said: a swizzled row of 16-bit elements.
 CHUNK_COLUMNS = 64
 
@@ -50,11 +50,10 @@ class Load(NamedTuple):
         How often a step does it, on average.
     policy : str
         The L2 eviction policy of the load: ``"evict_first"``, ``"evict_last"``, or none.
-    inside : float
-        Part of the bytes that lie in the matrix, on average: TMA requests no others, and fills
-        their place with zeros.
     of_taps : bool
         Whether steps load other taps of a convolution: CTAs come to a line at different times.
+    cut : float
+        Part of the rows that their matrix ends within a sector of: see :func:`cut_rows`.
     pieces : int
         Rows in memory that a row of the tile comes from, such as one of weights and one of their
         scales.
@@ -71,8 +70,8 @@ class Load(NamedTuple):
     tma: bool = True
     times: float = 1.0
     policy: str = ""
-    inside: float = 1.0
     of_taps: bool = False
+    cut: float = 0.0
     pieces: int = 1
 
 
@@ -294,6 +293,30 @@ def lines_of_taps(tap_bytes: float) -> float:
     """
     boxes = math.ceil(tap_bytes / LINE_BYTES)
     return 1 + boxes * (LINE_BYTES - math.gcd(int(tap_bytes), LINE_BYTES)) / tap_bytes
+
+
+@lru_cache(maxsize=1024)
+def cut_rows(row_bytes: float, step_bytes: float) -> float:
+    """Part of the rows of all steps that their matrix ends within a sector of the L2 cache.
+
+    A row of which no more than 16 bytes lack counts as half of one.
+
+    Parameters
+    ----------
+    row_bytes : float
+        Of the matrix, along K; of a tap where steps go over taps.
+    step_bytes : float
+        Of a step.
+
+    Examples
+    --------
+    >>> cut_rows(80, 128), cut_rows(96, 128), cut_rows(112, 128), cut_rows(272, 128)
+    (1.0, 0.0, 0.5, 0.3333333333333333)
+    """
+    if row_bytes % SECTOR_BYTES == 0:
+        return 0.0
+    lacks = LINE_BYTES - row_bytes % LINE_BYTES
+    return (0.5 if 2 * lacks <= SECTOR_BYTES else 1.0) / math.ceil(row_bytes / step_bytes)
 
 
 def chunk_lines(row_bytes: float, pitch: float) -> float:
