@@ -2,11 +2,13 @@
 
 All that lie beside each other in memory, and begin where a vector may. Elements that are only read
 under a condition are so if that holds for whole vectors: others may lie outside of their buffers.
-Nor are those whose places other loads along the row say.
+Nor are those whose places other loads along the row say, nor scattered ones of buffers that are
+small beside the results: caches have them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,9 @@ from warploom.rows.plan import VECTOR_BITS, RowPlan
 from warploom.rows.problem import RowFunction
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
+
+#: Times that results have the bytes of a buffer that is small.
+_SMALL = 4
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,7 @@ def widest(function: RowFunction) -> int:
         If neighbours in a row are no neighbours in memory.
     """
     column = function.columns
-    whole = [
-        *(load for load in _all_loads(function) if moves(load, column.var)),
-        *(output.buffer[output.indices] for output in function.outputs),
-    ]
+    whole = _whole_rows(function)
     smallest = min((bits_of(str(load.source.dtype)) for load in whole), default=32)
     for output in function.outputs:
         if _is_view(output.buffer):
@@ -136,6 +138,33 @@ def _all_loads(function: RowFunction) -> list[TensorLoad]:
     return [*function.loads, *function.window_loads]
 
 
+def _whole_rows(function: RowFunction) -> list[TensorLoad]:
+    """What moves along rows: results, and loads of what is not small beside them."""
+    column = function.columns.var
+    return [
+        *(
+            load for load in _all_loads(function)
+            if moves(load, column) and not _is_small(load, function)
+        ),
+        *(output.buffer[output.indices] for output in function.outputs),
+    ]  # fmt: skip
+
+
+def _is_small(load: TensorLoad, function: RowFunction) -> bool:
+    """Whether results have so many more bytes than a buffer that caches have what is read of it."""
+    size = _bytes(load.source)
+    results = sum(_bytes(output.buffer) for output in function.outputs)
+    return math.isfinite(size) and size * _SMALL <= results and not function.windows
+
+
+def _bytes(buffer: Buffer) -> float:
+    """Bytes of a buffer; infinite where a call decides."""
+    extents = [static(extent) for extent in buffer.shape]
+    if None in extents:
+        return math.inf
+    return math.prod(extents) * bits_of(str(buffer.dtype)) / 8
+
+
 def _vector_loads(
     function: RowFunction, width: int, among: Sequence[TensorLoad]
 ) -> Iterator[tuple[TensorLoad, Any]]:
@@ -147,6 +176,8 @@ def _vector_loads(
     guards, lanes = Guards(function, width), _Lanes(function, width)
     for load in among:
         if not moves(load, column) or _gathers(load, column) or _is_view(load.source):
+            continue
+        if not function.flat and _is_small(load, function) and not lanes.is_vector(load):
             continue
         if is_whole(load, column) if function.flat else lanes.moves(load):
             guard = guards.of(load)
@@ -230,10 +261,7 @@ def _run(function: RowFunction, analyzer: Analyzer) -> int:
     """
     extent = static(function.columns.extent)
     column = function.columns.var
-    whole = [
-        *(load for load in _all_loads(function) if moves(load, column)),
-        *(output.buffer[output.indices] for output in function.outputs),
-    ]
+    whole = _whole_rows(function)
     places = [
         analyzer.simplify(offset(load, {})) for load in whole if not _repeats(load, column, 1)
     ]
