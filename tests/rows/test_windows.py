@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +16,18 @@ from tvm.tirx import PrimFunc
 
 import warploom
 from warploom.errors import Decline, IllegalCombination
-from warploom.rows import RowPlan, points, read_rows, row_kernel
+from warploom.rows import RowPlan, read_rows, row_kernel, window_plan
 from warploom.rows.choose import arranged
 
 _TARGET = warploom.cuda_target("h200")
 #: Largest error of a result, relative to the largest result.
 _ALLOWED = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-5}
+#: What plans are taken to cost, such that all kinds are chosen.
+_LIKED = {
+    "neighbours": lambda share: (-share.points, share.vector),
+    "single": lambda share: (share.points, -share.vector),
+    "short vectors": lambda share: (share.points, share.vector),
+}
 
 
 def depthwise(
@@ -70,7 +77,7 @@ def run(function: PrimFunc, *arrays: np.ndarray, shape: tuple[int, ...]) -> np.n
 @pytest.mark.gpu
 @pytest.mark.some(6)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("many", [1, 1 << 20], ids=["neighbours", "single"])
+@pytest.mark.parametrize("liked", list(_LIKED))
 @pytest.mark.parametrize(
     ("image", "taps", "stride", "dilation"),
     [
@@ -79,10 +86,10 @@ def run(function: PrimFunc, *arrays: np.ndarray, shape: tuple[int, ...]) -> np.n
     ],
 )  # fmt: skip
 def test_channels_with_filters_of_their_own(
-    image: tuple[int, ...], taps: tuple[int, int], stride: int, dilation: int, many: int,
+    image: tuple[int, ...], taps: tuple[int, int], stride: int, dilation: int, liked: str,
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(points, "_MANY", many)
+    monkeypatch.setattr(window_plan, "share_cycles", lambda _, share: _LIKED[liked](share))
     x = rng.standard_normal(image).astype(dtype)
     f = rng.standard_normal((*taps, image[-1], 1)).astype(dtype)
     b = rng.standard_normal(image[-1]).astype(dtype)
@@ -91,8 +98,8 @@ def test_channels_with_filters_of_their_own(
     function = depthwise(image, taps, stride, dilation, dtype)
     _, plan = arranged(read_rows(function))
     width = sums.shape[2]
-    several = 4 if width % 4 == 0 else 2 if width % 2 == 0 else 1
-    assert plan.points == (several if many == 1 else 1)
+    most = max(points for points in range(1, 9) if width % points == 0)
+    assert plan.points == (most if liked == "neighbours" and taps[1] > 1 else 1)
     found = run(function, x, f, b, r, shape=sums.shape)
     wanted = np.maximum(sums + b.astype(np.float64) + r.astype(np.float64), 0)
     # The sums are rounded before the bias is added, as TVM's operators say.
@@ -181,10 +188,35 @@ def test_threads_that_share_a_row_have_no_neighbours() -> None:
 
 
 def test_loads_of_neighbours_are_shared() -> None:
-    """Four pixels read ten columns of an image and seven of filters in a step, each once."""
+    """Pixels beside each other read six columns more than they are, and seven of filters, once."""
     function = read_rows(depthwise((64, 8, 56, 96), (7, 7), 1, 1, "float16"))
     _, plan = arranged(function)
-    assert (plan.points, plan.vector) == (4, 8)
+    assert plan.points >= 4 and not plan.written
     text = row_kernel(function).script()
     loaded = {name: len(re.findall(rf"= {name}_words(_\d+)?\[", text)) for name in "xf"}
-    assert loaded == {"x": 10, "f": 7}
+    assert loaded == {"x": plan.points + 6, "f": 7}
+
+
+def test_small_images_have_many_threads() -> None:
+    """Threads of one image have few elements each, read all of a window ahead, and fill the SMs."""
+    plans = {}
+    for image in ((1, 7, 7, 768), (1, 56, 56, 96), (64, 14, 14, 384)):
+        function = read_rows(depthwise(image, (7, 7), 1, 1, "float16"))
+        plan = arranged(function)[1]
+        plans[image] = plan
+        threads = math.prod(image) // (plan.points * plan.vector)
+        assert threads >= (1 << 14) and plan.map_threads * 132 <= threads
+        assert plan.written == (image[0] == 1)
+    few, more, many = (plan.points * plan.vector for plan in plans.values())
+    assert few < more < many
+
+
+@pytest.mark.parametrize(("points", "reads"), [(1, 7), (4, 10), (8, 14)])
+def test_reads_of_neighbours_are_counted_once(points: int, reads: int) -> None:
+    function = read_rows(depthwise((2, 8, 56, 96), (7, 7), 1, 1, "float16"))
+    (window,) = function.windows
+    found = {
+        load.source.name: window_plan._distinct(function, window, load, points)
+        for load in function.window_loads
+    }
+    assert found == {"x": reads, "f": 7}

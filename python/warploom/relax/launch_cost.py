@@ -37,6 +37,8 @@ from warploom.relax.attention import MASK, ORDERS
 from warploom.relax.launches import DEFAULT_SIZE
 from warploom.relax.operations import operations
 from warploom.relax.signatures import Facts
+from warploom.rows.problem import read_rows
+from warploom.rows.window_plan import window_cycles
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 
@@ -130,6 +132,13 @@ def memory_cost(bytes_: float, machine: Machine, flops: float = 0.0) -> Cost:
     """The cost of a kernel of ours that memory bounds, or the tensor cores with 16 bits."""
     time = max(bytes_ / machine.dram_bytes, flops / 2 / _multiply_adds(machine, True))
     return Cost(machine.launch + machine.ctas + time, flops, bytes_)
+
+
+def rows_cost(func: PrimFunc, machine: Machine) -> Cost:
+    """The cost of a row kernel: its bytes, and the instructions for its windows."""
+    cost = memory_cost(traffic(func), machine)
+    cycles = window_cycles(read_rows(func))
+    return replace(cost, time=max(cost.time, machine.launch + cycles / machine.clock))
 
 
 def stock_cost(func: PrimFunc, machine: Machine, sizes: Mapping[str, int] | None = None) -> Cost:

@@ -234,7 +234,7 @@ class _Pricer:
             return launch_cost.gemm_cost(func, launch.shapes, report.decisions, machine)
         static = launch_cost.specialised(func, launch.shapes, launch.scalars)
         if kind == ROWS:
-            return launch_cost.memory_cost(launch_cost.traffic(static), machine)
+            return launch_cost.rows_cost(static, machine)
         return launch_cost.stock_cost(static, machine)
 
     def _priced_cached(self, launch: Launch) -> Cost:

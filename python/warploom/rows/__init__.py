@@ -1,4 +1,4 @@
-"""Element-wise and row-reduction kernels, which are bound by memory.
+"""Kernels that memory bounds: element-wise, reductions of rows and of windows, transpositions.
 
 Between GEMMs a model normalises, rotates, weighs: each element is read once and little is
 computed. What counts is that loads are wide, rows stay in registers between two passes over them,

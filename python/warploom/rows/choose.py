@@ -8,9 +8,10 @@ from warploom.rows.apart import check_apart, multiplies_gathered
 from warploom.rows.cross import crossed
 from warploom.rows.flat import flattened
 from warploom.rows.plan import VECTOR_BITS, RowPlan
-from warploom.rows.points import of_points, points_of
+from warploom.rows.points import of_points
 from warploom.rows.problem import RowFunction
 from warploom.rows.vectors import moves, widest
+from warploom.rows.window_plan import window_plan
 from warploom.target.dtypes import bits_of
 
 #: Bits of registers of a thread that loaded elements may take.
@@ -32,9 +33,8 @@ def arranged(function: RowFunction) -> tuple[RowFunction, RowPlan]:
     """
     columns = static(function.columns.extent)
     if function.windows:
-        vector = widest(function)
-        points = points_of(function, vector)
-        return of_points(function, points), RowPlan.of_map(columns, vector, points)
+        plan = window_plan(function)
+        return of_points(function, plan.points), plan
     if function.reductions:
         check_apart(function)
         vector = widest(function)

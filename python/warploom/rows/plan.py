@@ -54,6 +54,10 @@ class RowPlan:
         over them reads, or operands lie across the rows.
     across : bool
         Whether a thread reads operands across its rows: vectors of so many ``points``.
+    written : bool
+        Whether all steps of a window are written out, so that all its loads may be in flight.
+    map_threads : int
+        Threads of a CTA that shares no row.
     """
 
     vector: int
@@ -65,6 +69,8 @@ class RowPlan:
     looped: bool = False
     points: int = 1
     across: bool = False
+    written: bool = False
+    map_threads: int = MAP_THREADS
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.threads and self.columns % self.vector:
@@ -104,7 +110,7 @@ class RowPlan:
     @property
     def block(self) -> int:
         """Threads of a CTA."""
-        return self.threads * self.rows or MAP_THREADS
+        return self.threads * self.rows or self.map_threads
 
     @property
     def is_even(self) -> bool:
@@ -129,9 +135,9 @@ class RowPlan:
         return ", ".join([*words, f"vectors of {self.vector} element{plural}"])
 
     @classmethod
-    def of_map(cls, columns: int | None, vector: int, points: int = 1) -> RowPlan:
+    def of_map(cls, columns: int | None, vector: int) -> RowPlan:
         """The plan for elements that do not depend on each other."""
-        return cls(vector, columns, points=points)
+        return cls(vector, columns)
 
     @classmethod
     def of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from tvm import tirx
@@ -14,39 +13,13 @@ from warploom.rows.axes import analyzer_of, settle, settle_index
 from warploom.rows.problem import RowFunction, RowOutput
 from warploom.tile import ir
 
-#: Numbers of neighbours, the best first. Sums of more would take too many registers.
-_POINTS = (4, 2)
-#: Threads that a GPU should have: some warps for each SM. Fewer neighbours are better than fewer.
-_MANY = 1 << 15
-
-
-def points_of(function: RowFunction, vector: int) -> int:
-    """How many rows a thread should compute; 1 where windows do not overlap along the last axis."""
-    axis = _last(function)
-    if axis is None:
-        return 1
-    inner = {own.var for window in function.windows for own in window.axes}
-    shared = any(
-        axis.var in ir.uses(index) and inner & set(ir.uses(index))
-        for load in function.window_loads
-        for index in load.indices
-    )
-    extent = static(axis.extent)
-    if not shared or extent is None:
-        return 1
-    known = [static(one.extent) or 1 for one in function.rows]
-    threads = math.prod(known) * (static(function.columns.extent) or 1) // vector
-    return next(
-        (one for one in _POINTS if extent % one == 0 and threads // one >= _MANY), 1
-    )
-
 
 def of_points(function: RowFunction, points: int) -> RowFunction:
     """The function with its last axis of rows cut into groups of so many neighbours.
 
     Values are those of the neighbour whose number is :attr:`RowFunction.point`.
     """
-    axis = _last(function)
+    axis = last_axis(function)
     if points == 1 or axis is None:
         return function
     size = tirx.const(points, "int32")
@@ -72,7 +45,7 @@ def of_points(function: RowFunction, points: int) -> RowFunction:
     )  # fmt: skip
 
 
-def _last(function: RowFunction) -> Axis | None:
+def last_axis(function: RowFunction) -> Axis | None:
     """The innermost axis of rows that has several."""
     long = [axis for axis in function.rows if not ir.is_constant(axis.extent, 1)]
     return long[-1] if long else None

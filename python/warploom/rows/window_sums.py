@@ -30,8 +30,7 @@ from warploom.rows.windows import Window
 from warploom.rows.words import declared, words_of
 from warploom.tile import ir
 
-#: Steps along the last axis of a window that are written out, so that their loads are in flight
-#: together.
+#: The most steps along the last axis of a window that are written out where its others are loops.
 _WRITTEN = 16
 Table = Mapping[Any, Any]
 
@@ -98,13 +97,16 @@ class WindowSums:
             yield from self._steps(window, {**table, self.function.columns.var: number})
 
     def _steps(self, window: Window, table: Table) -> Iterator[Stmt]:
-        *outer, last = window.axes
-        extent = static(last.extent)
+        count = len(window.axes) if self.plan.written else 1
+        if count == 1 and static(window.axes[-1].extent) > _WRITTEN:
+            count = 0
+        outer = window.axes[: len(window.axes) - count]
+        written = window.axes[len(outer) :]
+        numbers = itertools.product(*(range(static(axis.extent)) for axis in written))
         steps: list[dict[Var, Any]] = [
-            {last.var: tirx.const(step, "int32")} for step in range(extent)
-        ]  # fmt: skip
-        if extent > _WRITTEN:
-            outer, steps = [*outer, last], [{}]
+            {axis.var: tirx.const(at, "int32") for axis, at in zip(written, step, strict=True)}
+            for step in numbers
+        ]
         body = self._step(window, steps, table)
         for axis in reversed(outer):
             body = [ir.loop(axis.var, axis.extent, body)]
