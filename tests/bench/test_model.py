@@ -35,6 +35,7 @@ from warploom_bench.models.reference import Reference
 from warploom_bench.models.results import FAILED, LEFT_OUT, MEASURED, Result, Runner
 from warploom_bench.models.roofline import Work
 from warploom_bench.models.rows import ATTENTION, DECODE, Row, rows_of
+from warploom_bench.models.session import Session
 from warploom_bench.models.sizes import LANGUAGE, WEIGHTS, LanguageSizes
 from warploom_bench.report import EXIT_RIGHT, EXIT_WRONG
 
@@ -195,7 +196,48 @@ def test_a_profile_does_not_count_the_wait_of_a_kernel_that_starts_early(monkeyp
     )
     found = clocks.profiled(torch, lambda: steps.append(1), 2)
     assert found == {"gemm": (0.04, 1.0), "norm": (0.003, 1.0)}
-    assert len(steps) == 3 and len(waits) == 2  # the first step warms up
+    assert len(steps) == 3 and len(waits) == 3  # the first step warms up
+
+
+@pytest.mark.parametrize(
+    ("graph", "launches", "faster"), [(1.0, 1.5, "graphs"), (2.0, 1.5, "launches")]
+)
+def test_decode_steps_run_the_faster_way(graph, launches, faster):
+    """The cache has no more tokens behind the comparison than before it."""
+    now, tokens = [0.0], [5]
+
+    class Way:
+        def __init__(self, seconds, **counts):
+            self.seconds, self.counts = seconds, SimpleNamespace(declined="", **counts)
+
+        def __call__(self, *_):
+            now[0] += self.seconds
+            return ["logits"]
+
+    class Cache:
+        state = None
+
+        def begin(self, sequences, count):
+            tokens[0] += count * len(sequences)
+
+        def end(self):
+            pass
+
+        def pop(self, _, count):
+            tokens[0] -= count
+
+    session = object.__new__(Session)
+    session.__dict__.update(
+        _graphs=Way(graph), _launches=Way(launches), _parameters=(), cache=Cache(),
+        _device=SimpleNamespace(sync=lambda: None),
+    )  # fmt: skip
+    times = session.take_faster((0, 1), None, clock=lambda: now[0])
+    assert times == {"graphs": 1e3 * graph, "launches": 1e3 * launches} and tokens == [5]
+    start = now[0]
+    session.decode((0, 1), None)
+    assert 1e3 * (now[0] - start) == times[faster]
+    session._graphs.counts.declined = "a reason"
+    assert session.take_faster((0, 1), None) == {}
 
 
 def measured(**changes) -> Result:

@@ -66,7 +66,8 @@ def profiled(torch: Any, step: Step, steps: int) -> dict[str, tuple[float, float
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for _ in range(steps):
             step()
-        torch.cuda.synchronize()
+            # TVM's cache writes the tables of the next pass over those that this one reads.
+            torch.cuda.synchronize()
     spans = [
         Span(event.name, event.time_range.start, event.time_range.end)
         for event in found.events()

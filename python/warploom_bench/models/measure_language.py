@@ -77,7 +77,7 @@ class LanguageBench:
         self._weights = random_parameters(TorchArrays(torch, 0), self._shapes)
         ids = self._random_ids(batch, before + new)
         session = self._session(False)
-        ours = self._prepared(session, row, ids)
+        ours = self._prepared(session, row, ids, result)
         found = torch.from_dlpack(ours()).double()
         checked = sorted({0, batch - 1})
         reference = self._reference(ids[checked])
@@ -135,8 +135,13 @@ class LanguageBench:
         tensors = viewed_parameters(self.torch, self._weights, self._shapes)
         return Session(module, tensors, tvm.cuda(0), self._weights, graphs=not stock)
 
-    def _prepared(self, session: Session, row: Row, ids: Any) -> Step:
-        """What a step of ours calls, behind the prompts where it is a decode step."""
+    def _prepared(
+        self, session: Session, row: Row, ids: Any, result: Result | None = None
+    ) -> Step:
+        """What a step of ours calls, behind the prompts where it is a decode step.
+
+        A note of the result says how decode steps run, and what the other way takes.
+        """
         if row.kind == PREFILL:
             session.cache.open(1, row.tokens, row.tokens)
             prompt = viewed(self.torch, ids)
@@ -155,6 +160,10 @@ class LanguageBench:
             self.torch.cuda.synchronize()
         sequences, own = tuple(range(row.batch)), viewed(self.torch, last)
         session.warm_up(sequences, own)
+        times = session.take_faster(sequences, own)
+        if times and result is not None:
+            ways = ", ".join(f"by {name} {ms:.3f} ms" for name, ms in times.items())
+            result.notes.append(f"a decode step takes {ways}; the faster way is measured")
         return lambda: session.decode(sequences, own)
 
     def _model(self, dtype: Any) -> TorchLanguage:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -17,6 +19,8 @@ _STATE = ("add_sequence", "remove_sequence", "popn", "begin_forward", "end_forwa
 
 #: Steps that run as they are before there is a graph, at most.
 _UNTIL_GRAPH = 2
+#: Steps by which graphs and launches are compared.
+_COMPARED = 7
 
 
 class PagedCache:
@@ -102,7 +106,7 @@ class Session:
     held : object, optional
         What the memory of the parameters belongs to, if not to them.
     graphs : bool
-        Whether a decode step is a CUDA graph.
+        Whether a decode step is a CUDA graph, unless :meth:`take_faster` finds launches faster.
     """
 
     def __init__(
@@ -115,7 +119,9 @@ class Session:
         self._parameters = tvm_ffi.convert(list(parameters.values()))
         self._prefill, decode = (self._machine[name] for name in ("prefill", "decode"))
         self._graphs = cuda_graph(self._machine, "decode") if graphs else None
+        self._launches = decode
         self._decode = self._graphs or decode
+        self._device = device
         self.cache = PagedCache(self._machine, device)
 
     def prefill(self, sequence: int, ids: Any) -> Any:
@@ -136,6 +142,39 @@ class Session:
             self.decode(sequences, ids)
             for each in sequences:
                 self.cache.pop(each, 1)
+
+    def take_faster(
+        self, sequences: Sequence[int], ids: Any, clock: Callable[[], float] = time.perf_counter
+    ) -> dict[str, float]:
+        """Decode by graphs or by launches from now on, whichever takes less.
+
+        A graph begins when the host has compared all that it passes to kernels, and launches begin
+        at once: which is faster depends on how long the GPU computes. To be called behind
+        :meth:`warm_up`; the cache forgets the tokens.
+
+        Returns
+        -------
+        dict
+            Milliseconds of a step, the median of a few, by ``"graphs"`` and by ``"launches"``;
+            empty without graphs.
+        """
+        if self._graphs is None or self.declined:
+            return {}
+        times = {}
+        ways = {"graphs": self._graphs, "launches": self._launches}
+        for name, self._decode in ways.items():
+            samples = []
+            for _ in range(_COMPARED):
+                self._device.sync()
+                start = clock()
+                self.decode(sequences, ids)
+                self._device.sync()
+                samples.append(1e3 * (clock() - start))
+                for each in sequences:
+                    self.cache.pop(each, 1)
+            times[name] = statistics.median(samples)
+        self._decode = ways[min(times, key=times.__getitem__)]
+        return times
 
     @property
     def declined(self) -> str:
