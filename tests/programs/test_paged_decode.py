@@ -246,9 +246,35 @@ def test_a_long_sequence_fills_the_gpu_and_short_ones_are_not_cut(batch, context
     assert parts[0] <= -(-steps // chunk) <= parts[1]
 
 
+@given(st.integers(1, 3000), st.integers(1, 8), st.integers(1, 300))
+def test_chunks_of_one_sequence_are_equal_but_for_the_last(average, tiles, resident):
+    """Of a single sequence the length is known, so no CTA has more to do than it must."""
+    costs = ChunkCosts(resident, 1900, 600)
+    chunk = min(average, steps_of_chunk(costs, average, tiles, several=False))
+    parts = -(-average // chunk)
+    assert chunk == -(-average // parts)
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=40), st.integers(1, 50))
-def test_slots_hold_every_chunk_once(counts, chunk):
-    """``indptr // chunk + b`` is where a search begins: ascending, with room for all chunks."""
+def test_a_slot_of_a_later_chunk_finds_it(counts, chunk):
+    """Behind the first chunks: no two have the same slot, and the search leads to the sequence."""
+    begins = np.concatenate([[0], np.cumsum(counts)])
+    found = {}
+    for b, count in enumerate(counts):
+        for number in range(1, -(-count // chunk)):
+            slot = int(begins[b]) // chunk + number - 1
+            assert slot not in found and slot < int(begins[-1]) // chunk
+            found[slot] = (b, number)
+    for slot in range(int(begins[-1]) // chunk):
+        b = max(n for n in range(len(counts)) if begins[n] < (slot + 1) * chunk)
+        number = slot - int(begins[b]) // chunk + 1
+        is_chunk = number >= 0 and number * chunk < max(counts[b], 1)
+        assert found.get(slot) == ((b, number) if is_chunk else None)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=40), st.integers(1, 50))
+def test_parts_hold_every_chunk_once(counts, chunk):
+    """``indptr // chunk + b`` is where the parts of a sequence begin, with room for all chunks."""
     begins = np.concatenate([[0], np.cumsum(counts)])
     firsts = [int(begin) // chunk + b for b, begin in enumerate(begins)]
     for b, count in enumerate(counts):

@@ -2,10 +2,12 @@
 
 A tile is the query heads that share a head of K and V, and a chunk of the pages of one sequence. It
 writes the result where the sequence has one chunk, and otherwise a part of it to a workspace; a
-second kernel (:mod:`warploom.programs.merge_parts`) then adds the parts. Chunk c of sequence b has
-the slot ``indptr[b] // chunk + b + c``, in pages: slots ascend, no two chunks have the same, and
-there are ``pages // chunk + batch`` of them, however long the sequences are. So the host needs no
-lengths, and a CTA searches for its sequence.
+second kernel (:mod:`warploom.programs.merge_parts`) then adds the parts.
+
+The host knows no lengths, so CTAs find their chunks. The first chunk of sequence b has the slot b,
+chunk c of the others the slot ``batch + indptr[b] // chunk + c - 1``, in pages: no two have the
+same, and there are ``batch + pages // chunk`` slots, however long the sequences are. Some of the
+latter are empty; they come last, where they hold back nothing, and only they need a search.
 """
 
 from __future__ import annotations
@@ -128,11 +130,15 @@ def paged_decode(
         whole = T.max(batch * keys, 1)
         average = named_scalar(T.max((pages * page_size + (whole - 1)) // whole, 1))
         tiles = named_scalar(T.max(batch * (kv_heads * blocks), 1))
-        found = steps_of_chunk(costs, average, tiles, named_scalar)
+        found = steps_of_chunk(costs, average, tiles, named_scalar, batch > 1)
         return (found + (steps_a_page - 1)) // steps_a_page * steps_a_page
 
+    def is_partial(tokens: Any) -> Any:
+        """Whether a step has a page with some of so many tokens, or with none of them."""
+        return T.truncmod(tokens, page_size) != 0 if steps_a_page == 1 else True
+
     def load(pages: PagedBlocks, k_tile: Any, v_tile: Any, step: Any) -> None:
-        """Keys and values of a step: its pages, the last one again where there are no more."""
+        """Keys and values of a step: its pages, zeros where there are no more."""
         where = pages.rows(step)
         pages.load_keys(k_tile, step, where, width)
         pages.load_values(v_tile, where, width)
@@ -163,15 +169,21 @@ def paged_decode(
             first_row: T.let = head * group + beside % blocks * rows
             rows_left: T.let = (head + 1) * group - first_row
             search = SequenceSearch()
-            bound: T.let = (T.cast(slot, "int64") + 1) * pages_of_a_chunk
-            search.find(index[0], batch, rounds, bound, pages_of_a_chunk)
-            b: T.let = search.b
+            later: T.int32 = slot - batch
+            search.find(
+                index[0], batch, T.Select(later < 0, 0, rounds),
+                (T.cast(later, "int64") + 1) * pages_of_a_chunk,
+            )  # fmt: skip
+            b: T.int32 = T.Select(later < 0, slot, search.b)
             seq = SequencePages(index[0], index[1], index[2], b, page_size, sliding_window)
-            first: T.int32 = (
-                slot - b - T.truncdiv(seq.begin, pages_of_a_chunk)
+            first: T.int32 = T.Select(
+                later < 0, 0, later + 1 - T.truncdiv(seq.begin, pages_of_a_chunk)
             ) * pages_of_a_chunk
             if T.And(first >= 0, first < T.max(seq.count, 1)):
-                pages = PagedBlocks(Cache, seq, head, kv_heads, page_size, keys, Keys)
+                pages = PagedBlocks(
+                    Cache, seq, head, kv_heads, page_size, keys, Keys, zeros=True,
+                    read_once=blocks == 1,
+                )  # fmt: skip
                 steps: T.int32 = T.truncdiv(
                     T.min(pages_of_a_chunk, seq.count - first) * steps_a_page + (pages_a_step - 1),
                     pages_a_step,
@@ -205,13 +217,17 @@ def paged_decode(
                     Tx.cta.cast(P, S)
                     for i, j in T.grid(rows, width):
                         acc[i, j] = acc[i, j] * shrink[i]
-                    # A weight of 0 does not hide what is no number.
-                    if at + keys > seq.length:
-                        for j, d in T.grid(keys, width):
-                            V_z[j, d] = T.if_then_else(
-                                at + j < seq.length, V_s[j, d], T.cast(0, dtype)
-                            )
-                        if not in_place:
+                    # A weight of 0 does not hide what is no number. Whole pages of it are zeros.
+                    if T.And(at + keys > seq.length, is_partial(seq.length)):
+                        if in_place:
+                            for j, d in T.grid(keys, width):
+                                if at + j >= seq.length:
+                                    V_s[j, d] = T.cast(0, dtype)
+                        else:
+                            for j, d in T.grid(keys, width):
+                                V_z[j, d] = T.if_then_else(
+                                    at + j < seq.length, V_s[j, d], T.cast(0, dtype)
+                                )
                             Tx.cta.gemm_async(acc, P, V_z, transB=True, accum=True)
                     elif not in_place:
                         Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
@@ -222,12 +238,14 @@ def paged_decode(
                 for i, j in T.grid(rows, width):
                     acc[i, j] = acc[i, j] / total[i]
                 if seq.count > pages_of_a_chunk:
+                    # Parts of a sequence lie one after the other, the first in indptr // chunk + b.
+                    part: T.int32 = T.truncdiv(index[0][b] + first, pages_of_a_chunk) + b
                     for i, j in T.grid(rows, width):
                         if is_stored(i, j, rows_left):
-                            to[0][slot, first_row + i, j] = acc[i, j]
+                            to[0][part, first_row + i, j] = acc[i, j]
                     for i in T.serial(rows):
                         if i < rows_left:
-                            to[1][slot, first_row + i] = largest[i]
+                            to[1][part, first_row + i] = largest[i]
                 else:
                     Tx.cta.cast(out_tile, acc)
                     for i, j in T.grid(rows, width):

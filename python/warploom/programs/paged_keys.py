@@ -8,6 +8,7 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.kv_pages import SequencePages, named_scalar, rows_of_block
 from warploom.programs.prefill_steps import PrefillTiles
 
@@ -28,16 +29,22 @@ class PagedBlocks:
     keys : Buffer, optional
         ``(used pages * kv_heads * page_size, head_dim)``: other keys than those in the cache, in
         the order of ``page_values``.
+    zeros : bool
+        Whether pages behind the end are zeros, which cost no traffic, or else the last page again.
+    read_once : bool
+        Whether no other CTA reads the blocks, so that they need not stay in the L2 cache.
     """
 
     def __init__(
         self, cache: Any, pages: SequencePages, head: Any, kv_heads: int, page_size: int,
-        count: int, keys: Any = None,
+        count: int, keys: Any = None, zeros: bool = False, read_once: bool = False,
     ) -> None:  # fmt: skip
         self._cache, self._pages, self._keys = cache, pages, keys
         self._head = named_scalar(head)
         self._kv_heads, self._page_size, self._count = kv_heads, page_size, count
         self._part = min(count, page_size)
+        self._zeros = zeros
+        self._hints = {CACHE_HINT: "evict_first"} if read_once else {}
 
     def rows(self, block: Any) -> list[Any]:
         """Rows of the cache where parts of a block of keys begin, which are in different pages."""
@@ -59,7 +66,10 @@ class PagedBlocks:
 
     def _rows(self, block: Any, heads_before: Callable[[Any], Any]) -> list[Any]:
         def row_of(number: Any) -> Any:
-            return (heads_before(number) + self._head) * self._page_size
+            row = (heads_before(number) + self._head) * self._page_size
+            # All rows above the cache are 0, those of the values below these too.
+            above = -self._kv_heads * self._page_size - self._part
+            return T.Select(number < self._pages.count, row, above) if self._zeros else row
 
         return rows_of_block(block, self._count, self._page_size, row_of)
 
@@ -68,6 +78,7 @@ class PagedBlocks:
             Tx.cta.copy_async(
                 tile[number * self._part : number * self._part + self._part, 0:width],
                 source[row : row + self._part, 0:width],
+                **self._hints,
             )
 
 
