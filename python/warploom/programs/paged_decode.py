@@ -176,9 +176,10 @@ def paged_decode(
             )  # fmt: skip
             b: T.int32 = T.Select(later < 0, slot, search.b)
             seq = SequencePages(index[0], index[1], index[2], b, page_size, sliding_window)
-            first: T.int32 = T.Select(
-                later < 0, 0, later + 1 - T.truncdiv(seq.begin, pages_of_a_chunk)
-            ) * pages_of_a_chunk
+            first: T.int32 = (
+                T.Select(later < 0, 0, later + 1 - T.truncdiv(seq.begin, pages_of_a_chunk))
+                * pages_of_a_chunk
+            )
             if T.And(first >= 0, first < T.max(seq.count, 1)):
                 pages = PagedBlocks(
                     Cache, seq, head, kv_heads, page_size, keys, Keys, zeros=True,
