@@ -144,9 +144,9 @@ def _candidates(program: TileProgram) -> list[str]:
     """The lowerings to try for an architecture, the preferred one first."""
     if program.by_hand:
         return [BY_HAND]
-    if program.arch == SM100A.name:
+    if program.tensor_memory:
         return [TENSOR_MEMORY]
-    if program.arch != SM90A.name:
+    if program.arch not in (SM90A.name, SM100A.name):
         raise Decline(
             f"There is no lowering of tile programs for {program.arch}; compile for {SM90A.name} "
             f"or {SM100A.name}."

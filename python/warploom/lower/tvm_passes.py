@@ -50,7 +50,7 @@ from warploom.lower.passes.stage_stores import stage_stores
 from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.lower.passes.verify import verify
 from warploom.messages.blame import with_place
-from warploom.target import SM90A, SM100A
+from warploom.target import SM90A
 from warploom.tile.program import TileProgram
 from warploom.tile.read import is_by_hand, is_tile_program, read
 from warploom.tile.spans import drop_spans
@@ -149,8 +149,8 @@ def _arch_of(func: PrimFunc) -> str:
 
 
 def _specialize(program: TileProgram) -> TileProgram:
-    """Split a program into roles; :func:`specialize_warps` does for Hopper."""
-    return (specialize_warps_sm100 if program.arch == SM100A.name else specialize_warps)(program)
+    """Split a program into roles; :func:`specialize_warps` does without tensor memory."""
+    return (specialize_warps_sm100 if program.tensor_memory else specialize_warps)(program)
 
 
 def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:

@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 
 from warploom.errors import Decline
-from warploom.target import SM90A
+from warploom.target import SM90A, SM100A
 from warploom.tile import ir
 from warploom.tile.annotations import Tiles
 from warploom.tile.entries import device_entries
@@ -27,7 +27,7 @@ from warploom.tile.ids import Id
 from warploom.tile.roles import ThreadRole
 from warploom.tile.scopes import is_global
 from warploom.tile.state import STATE, state_of
-from warploom.tile.statement import Block, Loop, block, walk
+from warploom.tile.statement import Block, Loop, Mma, block, walk
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,16 @@ class TileProgram:
     def _tiles(self) -> Tiles | None:
         loops = (loop for loop in walk(self.block) if isinstance(loop, Loop) and loop.over_tiles)
         return next((loop.tiles for loop in loops), None)
+
+    @cached_property
+    def has_mmas(self) -> bool:
+        """Whether the tensor core multiplies; asked before the roles part."""
+        return any(isinstance(statement, Mma) for statement in walk(self.block))
+
+    @property
+    def tensor_memory(self) -> bool:
+        """Whether accumulators lie in tensor memory: on Blackwell, where there are MMAs."""
+        return self.arch == SM100A.name and self.has_mmas
 
     @property
     def cluster(self) -> tuple[tuple[Buffer, int], ...]:

@@ -90,7 +90,7 @@ def test_where_operands_go(func, sentence):
 def test_an_own_layout_of_a_fragment_is_declined():
     program = read(doubled(128, 2), ARCH)
     (tile,) = (one for one in allocations(program.body) if one.name == "A_f")
-    layout = fragments("sm_90a", 64).matrix(128, BK, warpgroups=2)
+    layout = fragments(False, 64).matrix(128, BK, warpgroups=2)
     own = tirx.decl_buffer(tile.shape, "float16", "A_f", scope="fragment", layout=layout)
     body = tuple(ir.substitute(one, {tile: own}) for one in program.body)
     with pytest.raises(Decline, match="A_f has a layout of its own"):

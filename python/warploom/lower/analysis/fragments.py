@@ -20,7 +20,7 @@ from tvm.tirx.layout import Axis, Iter, TileLayout
 
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
-from warploom.target import SM90A, SM100A
+from warploom.target import SM100A
 from warploom.target.wgmma import WGMMA_M
 
 #: Rows of a warpgroup's part of a tile on Blackwell: one a thread, or those of the fragment.
@@ -78,16 +78,21 @@ def _threads(warpgroups: int) -> list[Iter]:
     return [Iter(_THREAD_ROWS * warpgroups, 1, Axis.tx)]
 
 
-def fragments(arch: str, rows: int) -> Fragments:
-    """The layouts of tiles of which a warpgroup holds ``rows`` rows."""
-    return Fragments(arch != SM90A.name and rows == _THREAD_ROWS)
+def fragments(tensor_memory: bool, rows: int) -> Fragments:
+    """The layouts of tiles of which a warpgroup holds ``rows`` rows.
+
+    ``tensor_memory`` says whether accumulators of the program lie there.
+    """
+    return Fragments(tensor_memory and rows == _THREAD_ROWS)
 
 
-def fragments_of(tile: Buffer, arch: str) -> Fragments:
+def fragments_of(tile: Buffer, tensor_memory: bool) -> Fragments:
     """The kind of layouts that the layout of a tile in the registers of a warpgroup is one of."""
-    plain = fragments(arch, int(tile.shape[0]))
+    plain = fragments(tensor_memory, int(tile.shape[0]))
     if len(tile.shape) == 2:
-        turned = dataclasses.replace(fragments(arch, int(tile.shape[1])), transposed=True)
+        turned = dataclasses.replace(
+            fragments(tensor_memory, int(tile.shape[1])), transposed=True
+        )
         try:
             layout = turned.matrix(*(int(extent) for extent in tile.shape))
         except IllegalCombination:

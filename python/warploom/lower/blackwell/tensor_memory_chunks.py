@@ -11,6 +11,7 @@ from tvm.tirx import Buffer, Stmt
 
 from warploom.errors import Decline
 from warploom.lower.analysis.fragments import fragments
+from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.primitives import primitive
 
@@ -39,7 +40,7 @@ def wait_for(direction: str) -> Stmt:
 
 def chunk_width(rows: int, columns: int, arch: str, name: str) -> int:
     """Columns of a chunk: a power of two, as many as fit into the registers meant for it."""
-    kinds = fragments(arch, rows)
+    kinds = fragments(arch != SM90A.name, rows)
     step = 1 if kinds.row_a_thread else _STEP_64
     width = _CHUNK_REGISTERS * kinds.rows // rows if kinds.row_a_thread else 2 * _CHUNK_REGISTERS
     while width >= step and columns % width:
@@ -55,7 +56,7 @@ def chunk_width(rows: int, columns: int, arch: str, name: str) -> int:
 def chunk_of(tile: Buffer, width: int, arch: str) -> Buffer:
     """A buffer for the registers of a chunk of so many columns."""
     rows = int(tile.shape[0])
-    layout = fragments(arch, rows).matrix(rows, width)
+    layout = fragments(arch != SM90A.name, rows).matrix(rows, width)
     return tirx.decl_buffer(
         (rows, width), str(tile.dtype), f"{tile.name}_chunk", scope="local", layout=layout
     )

@@ -97,7 +97,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
     }
 
     # Tensor memory is written by whole columns, so that no guard may stand around a store.
-    held = TILE_SCOPES if program.arch == SM90A.name else ("fragment",)
+    held = ("fragment",) if program.tensor_memory else TILE_SCOPES
 
     def call(primitive: TilePrimitiveCall) -> Stmt:
         if primitive.scope.name != "cta":

@@ -91,6 +91,11 @@ def _handed_out(
             f"scheduler='clc': {program.arch} has no cluster launch control; leave the hint "
             f"out, or compile for {SM100A.name}."
         )
+    if not program.has_mmas:
+        raise Decline(
+            "scheduler='clc': a warp asks for tiles beside the warp that multiplies, and the "
+            "program has no MMA; leave the hint out."
+        )
     if shared:
         raise Decline(
             "scheduler='clc' hands out whole tiles; leave it out, or split_k and stream_k."

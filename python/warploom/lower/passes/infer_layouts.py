@@ -59,12 +59,12 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     wanted = warpgroups or wanted_consumers(program.hints)
     turned = transposed_tiles(program.block)
     shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
-    if program.arch == SM90A.name:
+    if not program.tensor_memory:
         count = warpgroups_for(shared_out, wanted)
     else:
         count = _tensor_memory_warpgroups(shared_out, wanted)
     rows = sorted({bits // count for bits in shared_out.values()})
-    plain = fragments(program.arch, rows[0] if rows else 0)
+    plain = fragments(program.tensor_memory, rows[0] if rows else 0)
     kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
     axes = vector_axes(program.block)
     operands = operand_uses(program.block)

@@ -116,7 +116,7 @@ def _descriptor(tile: Buffer) -> Buffer:
 def _layout(tile: Buffer, along: str | None, arch: str) -> Any:
     """The layout of a tile that one warpgroup holds in registers."""
     shape = [int(extent) for extent in tile.shape]
-    kinds = fragments(arch, shape[0])
+    kinds = fragments(arch != SM90A.name, shape[0])
     try:
         if len(shape) == 2:
             return kinds.matrix(*shape)

@@ -26,7 +26,6 @@ from warploom.lower.analysis.fragments import fragments
 from warploom.lower.analysis.layouts import register_places, vector_axes
 from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
-from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.ids import Id
 from warploom.tile.primitives import op_name, tile_call
@@ -73,7 +72,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
     turned = transposed_tiles(program.block)
     heights = [int(tile.shape[tile in turned]) // count for tile in tiles if len(tile.shape) == 2]
-    kinds = fragments(program.arch, max(heights, default=0))
+    kinds = fragments(program.tensor_memory, max(heights, default=0))
     for tile in tiles:
         shape = [int(extent) for extent in tile.shape]
         if len(shape) == 2:
@@ -87,7 +86,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
             shape[0] //= count
             rows[tile], layout = shape[0], kinds.along_rows(shape[0])
         parts[tile] = tirx.decl_buffer(
-            shape, str(tile.dtype), tile.name, scope=_home(tile, program.arch), layout=layout
+            shape, str(tile.dtype), tile.name, scope=_home(tile, program.tensor_memory), layout=layout
         )
     split = _Split(parts, rows, turned, count, index)
     body = tuple(_statement(statement, split) for statement in program.block)
@@ -100,9 +99,9 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     return program.replace(ids=ids, body=body)
 
 
-def _home(tile: Buffer, arch: str) -> str:
+def _home(tile: Buffer, tensor_memory: bool) -> str:
     """Where a tile lies: in registers, or in tensor memory, where the tensor core writes."""
-    return "accumulator" if arch != SM90A.name and tile.scope() == "accumulator" else "local"
+    return "accumulator" if tensor_memory and tile.scope() == "accumulator" else "local"
 
 
 def _statement(statement: Statement, split: _Split) -> Stmt:

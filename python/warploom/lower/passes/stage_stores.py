@@ -124,7 +124,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             result.append(ir.written_at(_from_shared(statement, program), span))
             continue
         to, source = statement.to, statement.source
-        kinds = fragments_of(source.source, program.arch)
+        kinds = fragments_of(source.source, program.tensor_memory)
         cut = cut_tile(to, source, kinds, program.hints.store_columns)
         maker = _maker(result[-1], source, program) if result else None
         if maker is not None:
@@ -249,7 +249,7 @@ def _staged(
     tile = source.source
     rows, dtype = int(tile.shape[0]), str(tile.dtype)
     heights, widths = cut
-    kinds = fragments_of(tile, program.arch)
+    kinds = fragments_of(tile, program.tensor_memory)
     parts = store_chunks(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
     buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
