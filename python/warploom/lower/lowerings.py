@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 
 from warploom.errors import Decline, WarploomError
 from warploom.lower import tvm_passes as transform
+from warploom.lower.analysis.choose_threads import is_free
 from warploom.lower.capture_scalars import capture_scalars
 from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.options import added_passes
@@ -37,10 +38,16 @@ _BEFORE_ROLES: tuple[Factory, ...] = (
 _LAST: tuple[Factory, ...] = (
     transform.LowerNests, transform.AllocateShared, transform.StripAnnotations, transform.Verify,
 )  # fmt: skip
+SPREAD = "tiles spread over threads"
 WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
 TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
 #: The lowerings: their passes, all of them behind ``CheckProgram``.
 LOWERINGS: dict[str, tuple[Factory, ...]] = {
+    SPREAD: (
+        *_BEFORE_GRID, transform.PlanThreads, transform.ChooseGrid, transform.SpreadTiles,
+        transform.StageStores, transform.PlanPipeline, transform.IgnoreRoleHints,
+        transform.Multistage, *_LAST,
+    ),
     WARP_SPECIALISED: (
         *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
         transform.OrderMmas, transform.SliceK, transform.PingPong,
@@ -107,7 +114,9 @@ def lower(
                 start = read(start).decided(note).to_func()
                 continue
             if not quiet:
-                warn_of_lowering(func, state["ignored"], lowering, reasons)
+                # Fragments of the tensor core are as good a place for tiles of their size.
+                others = {name: why for name, why in reasons.items() if name != SPREAD}
+                warn_of_lowering(func, state["ignored"], lowering, others)
             whole = skip_empty(lowered, read(start), host_statements(func))
             return capture_scalars(whole)
         raise Decline(_together(reasons))
@@ -152,6 +161,8 @@ def _candidates(program: TileProgram) -> list[str]:
             f"or {SM100A.name}."
         )
     wanted = program.hints.specialise
+    if is_free(program):
+        return [SPREAD, WARP_SPECIALISED, MULTISTAGE]
     if wanted is None:
         return [WARP_SPECIALISED, MULTISTAGE]
     return [WARP_SPECIALISED if wanted else MULTISTAGE]

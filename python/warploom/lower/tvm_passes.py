@@ -46,6 +46,7 @@ from warploom.lower.passes.reduce_splits import reduce_splits
 from warploom.lower.passes.resolve_by_hand import resolve_by_hand
 from warploom.lower.passes.resolve_scopes import resolve_scopes
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
+from warploom.lower.passes.spread_tiles import plan_threads, spread_tiles
 from warploom.lower.passes.stage_stores import stage_stores
 from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.lower.passes.verify import verify
@@ -180,6 +181,8 @@ PingPong = _factory("PingPong", ping_pong)
 IgnoreRoleHints = _factory("IgnoreRoleHints", ignore_role_hints)
 ResolveTensorMemory = _factory("ResolveTensorMemory", resolve_tensor_memory)
 SpecializeWarps = _factory("SpecializeWarps", _specialize)
+PlanThreads = _factory("PlanThreads", plan_threads)
+SpreadTiles = _factory("SpreadTiles", spread_tiles)
 Multistage = _factory("Multistage", multistage)
 ResolveByHand = _factory("ResolveByHand", resolve_by_hand)
 LowerNests = _factory("LowerNests", lower_nests)

@@ -29,7 +29,7 @@ from warploom.ops.register_tile import RegisterTile, Threads, read_register_tile
 from warploom.ops.schedule import Schedule
 
 #: Bytes moved by one instruction -> suffix of ``ld`` / ``st``, its registers, their dtype.
-_WIDTHS = {
+WIDTHS = {
     16: ("v4.u32", 4, "uint32"),
     8: ("v2.u32", 2, "uint32"),
     4: ("u32", 1, "uint32"),
@@ -68,7 +68,7 @@ class Plan:
     @property
     def instruction(self) -> tuple[str, int, str]:
         """PTX instruction, its 32-bit (or narrower) registers and their dtype."""
-        suffix, count, word = _WIDTHS[self.vector * tvm.DataType(self.tile.dtype).bits // 8]
+        suffix, count, word = WIDTHS[self.vector * tvm.DataType(self.tile.dtype).bits // 8]
         space = "global" if self.memory.source.scope() == "global" else "shared"
         return f"{'st' if self.to_memory else 'ld'}.{space}.{suffix}", count, word
 

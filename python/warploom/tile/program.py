@@ -59,6 +59,9 @@ class TileProgram:
         The roles that execute the statements, once a pass has parted and marked them.
     ignored : tuple of (str, str, Span or None)
         Hints that no pass follows, why, and where they are if that is known: a warning each.
+    threads : (int, int, int) or None
+        How tiles in registers are spread over threads, where no MMA prescribes it: the parts of a
+        :class:`~warploom.layout.thread_grid.ThreadGrid`.
     passes : bool
         Whether passes have begun to lower it: then the function has the notes of passes for each
         other (:mod:`warploom.tile.state`), until the last pass leaves a plain function.
@@ -75,6 +78,7 @@ class TileProgram:
     host: tuple[Stmt, ...] = ()
     roles: tuple[ThreadRole, ...] = ()
     ignored: tuple[tuple[str, str, Any], ...] = ()
+    threads: tuple[int, int, int] | None = None
     passes: bool = False
 
     @cached_property
@@ -154,7 +158,10 @@ class TileProgram:
         if not self.passes:
             return func.without_attr(STATE) if STATE in (func.attrs or {}) else func
         return func.with_attr(
-            STATE, state_of(self.arch, self.by_hand, self.decisions, self.ignored, self.roles)
+            STATE,
+            state_of(
+                self.arch, self.by_hand, self.decisions, self.ignored, self.roles, self.threads
+            ),
         )
 
 

@@ -20,7 +20,8 @@ def is_tile(buffer: Buffer) -> bool:
 
 
 def _has_threads(layout: Any) -> bool:
-    return any(it.axis.is_thread() for it in getattr(layout, "shard", ()))
+    iters = (*getattr(layout, "shard", ()), *getattr(layout, "replica", ()))
+    return any(it.axis.is_thread() for it in iters)
 
 
 def is_global(buffer: Buffer) -> bool:

@@ -8,7 +8,9 @@ passes before it have left:
 - ``by_hand``: whether its author has orchestrated all of it;
 - ``decisions``: choices of passes, a sentence each;
 - ``ignored``: hints that no pass follows, each ``[hint, reason, file, line]``; line 0 if not known;
-- ``roles``: the roles that execute the statements, each ``[name, count, one_thread]``.
+- ``roles``: the roles that execute the statements, each ``[name, count, one_thread]``;
+- ``threads``: the grid of threads that tiles in registers are spread over; empty if an MMA or
+  nothing says where their elements lie.
 
 Two facts stand in the body itself, as they are about its variables: how large a scalar can be
 (``T.assume``), and the tiles of a loop over tiles (its annotation ``warploom.tiles``).
@@ -31,6 +33,7 @@ STATE = PREFIX + "state"
 def state_of(
     arch: str, by_hand: bool, decisions: tuple[str, ...],
     ignored: tuple[tuple[str, str, Any], ...], roles: tuple[ThreadRole, ...],
+    threads: tuple[int, int, int] | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The value of the attribute."""
     return {
@@ -39,6 +42,7 @@ def state_of(
         "decisions": [_printable(decision) for decision in decisions],
         "ignored": [[hint, _printable(why), *_place(span)] for hint, why, span in ignored],
         "roles": [[role.name, role.count, role.one_thread] for role in roles],
+        "threads": list(threads or ()),
     }
 
 
@@ -60,6 +64,7 @@ def read_state(func: PrimFunc) -> dict[str, Any] | None:
             ThreadRole(str(name), int(count), bool(one_thread))
             for name, count, one_thread in state["roles"]
         ),
+        "threads": tuple(map(int, state["threads"])) or None,
     }
 
 

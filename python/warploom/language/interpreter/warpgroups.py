@@ -88,7 +88,8 @@ def _is_thread(definition: tirx.ScopeIdDef) -> bool:
 def run_in_step(func: PrimFunc, evaluate: Running, poison: bool) -> None:
     """Execute such a program, of which ``evaluate`` has the parameters."""
     (warpgroups,) = (id_ for id_ in scope_ids(func.body) if _is_warpgroup(id_))
-    program = _InStep((evaluate,), poison, warpgroups.def_ids[0])
+    together = bool(read_state(func)["threads"])
+    program = _InStep((evaluate,), poison, warpgroups.def_ids[0], together)
     run_ctas([("the host", program.run(func.body))])
 
 
@@ -104,6 +105,8 @@ class _InStep:
         As of :func:`~warploom.language.interpreter.interpret`.
     number : Var
         The number of the warpgroup.
+    together : bool
+        Whether tiles in registers are spread over all warpgroups, so that the first speaks for all.
     step : int
         The iteration of the innermost pipelined loop, which says which warpgroup computes it.
     cluster : Cluster
@@ -113,6 +116,7 @@ class _InStep:
     parts: tuple[Running, ...]
     poison: bool
     number: Var
+    together: bool = False
     step: int = 0
     cluster: Cluster = field(default_factory=Cluster)
 
@@ -192,7 +196,9 @@ class _InStep:
                     outside, buffers=dict(outside.buffers), given=given, pointers={},
                     variables={**variables, self.number: np.asarray(warpgroup, "int32")},
                 )
-                for warpgroup in range(outside.integer(warpgroups.extents[0]))
+                for warpgroup in range(
+                    1 if self.together else outside.integer(warpgroups.extents[0])
+                )
             )  # fmt: skip
             if number % math.prod(sizes) == 0:
                 cluster = Cluster(math.prod(sizes))

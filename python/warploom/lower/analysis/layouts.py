@@ -109,7 +109,10 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
                 want(vector, Axis("row", why))
             elif index in columns:
                 want(vector, Axis("column", why))
-        equal.extend((a, b, why) for a, i in vectors for b, j in vectors if i is j or i == j)
+        equal.extend(
+            (a, b, why)
+            for a, i in vectors for b, j in vectors if tvm_ffi.structural_equal(i, j)
+        )  # fmt: skip
 
     def reduction(call: TilePrimitiveCall) -> None:
         if op_name(call) not in REDUCTIONS:

@@ -22,7 +22,7 @@ from warploom.tile import ir
 from warploom.tile.nest import Binding, ElementStore, Guard, Part, parts_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
-#: The threads that a nest runs on.
+#: The threads of a warpgroup.
 WARPGROUP = Threads("warpgroup", 0, 4)
 
 
@@ -34,6 +34,8 @@ class NestContext:
     lane: Var
     axes: dict[str, Any]
     thread: Any
+    #: The threads that a nest runs on.
+    threads: Threads
     flat: dict[Buffer, dict[str, Buffer]]
     tiles: dict[Buffer, RegisterTile]
     #: Ids, and variables of the loops around the current statement, with their ranges.
@@ -46,7 +48,7 @@ class NestContext:
         if buffer not in self.tiles:
             try:
                 self.tiles[buffer] = read_register_tile(
-                    ir.whole(buffer), buffer.name, WARPGROUP, Analyzer()
+                    ir.whole(buffer), buffer.name, self.threads, Analyzer()
                 )
             except DispatchFail as error:
                 raise Decline(str(error)) from error
@@ -94,12 +96,15 @@ class Element:
         The register of a tile that holds the element at given indices.
     analyzer : Analyzer
         Ranges of the variables.
+    once : Expr or bool
+        Whether this thread stores to memory: several may hold copies of an element.
     """
 
     table: dict[Var, Any]
     number: Any
     context: NestContext
     analyzer: Analyzer
+    once: Any = True
 
     def expression(self, value: Any) -> Any:
         """An expression of the nest."""
@@ -137,7 +142,9 @@ class Element:
             return tirx.BufferStore(registers, value, [number], span)
         indices = [self.expression(index) for index in part.indices]
         store = tirx.BufferStore(part.buffer, value, indices, span)
-        return store if is_shared(part.buffer) else ir.when(inside_buffer(part, self), [store])
+        if not is_shared(part.buffer):
+            store = ir.when(inside_buffer(part, self), [store])
+        return ir.when(self.once, [store])
 
 
 def narrows(node: Any) -> bool:

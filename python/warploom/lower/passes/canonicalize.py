@@ -193,6 +193,11 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
     return ir.nest(counters, map(int, to.source.shape), [ir.when(guard, [store])])
 
 
+def copy_as_nest(call: TilePrimitiveCall) -> Stmt:
+    """A copy into a tile, element by element."""
+    return _nest(call)
+
+
 def _integers(call: TilePrimitiveCall) -> str | None:
     """The dtype of tiles of integers, which numbers beside them are rounded to."""
     tiles = [operand.source for operand in call.args if isinstance(operand, TensorRegion)]

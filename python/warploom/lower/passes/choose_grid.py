@@ -37,8 +37,10 @@ def choose_grid(program: TileProgram) -> TileProgram:
             f"A persistent CTA would initialise the mbarrier {own[0].name} anew for each tile, "
             "while phases go on; leave the hint out."
         )
-    if own or hints.persistent is False:
+    several = program.threads is not None and hints.persistent is None
+    if own or several or hints.persistent is False:
         why = "as the program initialises mbarriers" if own else "as the hint says"
+        why = "as an SM holds several" if several and not own else why
         return _one_for_each_tile(program, why, shared)
     cluster = hints.cluster or (1, 1)
     group = {"rows": 1, "columns": None}.get(hints.raster, hints.group or DEFAULT_GROUP)

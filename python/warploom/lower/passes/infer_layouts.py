@@ -70,7 +70,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     operands = operand_uses(program.block)
     if program.arch == SM90A.name:
         _require_majors(operands)
-    loaded = _loaded(program.block)
+    loaded = loaded_tiles(program.block)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
         if has_layout(tile):
@@ -83,7 +83,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             layout = _fragment(tile, count, axes, kinds[tile])
         elif is_shared(tile) and tile in operands:
             layout = operand_layout(tile, operands[tile])
-        elif is_shared(tile) and tile in loaded and (layout := _spread(tile)) is not None:
+        elif is_shared(tile) and tile in loaded and (layout := spread_over_banks(tile)) is not None:
             pass
         else:
             continue
@@ -154,7 +154,7 @@ def _require_majors(operands: dict[Buffer, dict[Major, str]]) -> None:
             )
 
 
-def _loaded(body: Block) -> set[Buffer]:
+def loaded_tiles(body: Block) -> set[Buffer]:
     """Shared tiles that loads fill."""
     return {
         statement.raw.args[0].source
@@ -163,7 +163,7 @@ def _loaded(body: Block) -> set[Buffer]:
     }
 
 
-def _spread(tile: Buffer) -> Any:
+def spread_over_banks(tile: Buffer) -> Any:
     """A swizzle for a tile that threads read: they hold other rows, whose banks would collide."""
     if len(tile.shape) != 2:
         return None

@@ -9,6 +9,7 @@ holds the element they are indexed with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
+from warploom.layout.thread_grid import ThreadGrid
+from warploom.lower.emit.named_barriers import all_consumers
 from warploom.lower.nests.elements import (
     WARPGROUP,
     Element,
@@ -31,18 +34,21 @@ from warploom.lower.nests.elements import (
 )
 from warploom.lower.nests.fragment_order import ANY_ORDER, in_fragment_order
 from warploom.lower.nests.global_words import word_copy
+from warploom.lower.nests.grid_nests import on_grid
+from warploom.lower.nests.grid_reductions import GridReduction
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
-from warploom.ops.register_tile import LANES
+from warploom.lower.nests.wide_accesses import for_neighbours
+from warploom.lower.passes.parts_of_tiles import NEUTRAL
+from warploom.ops.register_tile import LANES, Threads
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
 from warploom.tile.scalar import bound_of
 from warploom.tile.scopes import is_shared, is_tile
-from warploom.tile.statement import Block, Loop, Nest, Statement
+from warploom.tile.statement import Block, Loop, Nest, Reduction, Statement, While
 
-#: Threads that a nest runs on.
-_THREADS = 4 * LANES
 #: Bytes that one thread writes to shared memory at a time.
 _VECTOR_BYTES = 16
 
@@ -57,13 +63,39 @@ def lower_nests(program: TileProgram) -> TileProgram:
     """
     warp, lane = program.var("warp_in_warpgroup"), program.var("lane")
     loops = _id_ranges(program)
-    thread = warp * LANES + lane
-    axes = WARPGROUP.axes(lane, warp)
-    context = NestContext(warp, lane, axes, thread, {}, {}, loops, {})
+    threads, number = WARPGROUP, warp
+    if program.threads is not None:
+        warpgroups = int(program.id("warpgroup").extents[0])
+        threads = Threads("cta", 0, WARPGROUP.warps * warpgroups)
+        if warpgroups > 1:
+            number = program.var("warpgroup") * WARPGROUP.warps + warp
+            loops[program.var("warpgroup")] = ir.whole_range(warpgroups)
+    axes, thread = threads.axes(lane, number), number * LANES + lane
+    context = _Context(warp, lane, axes, thread, threads, {}, {}, loops, {}, program)
     body = _block(program.block, context)
     if context.flat:
         body = [_declare(statement, context.flat) for statement in body]
     return program.replace(body=tuple(body))
+
+
+@dataclass
+class _Context(NestContext):
+    """The context of a program's nests and of its reductions on a grid of threads.
+
+    Attributes
+    ----------
+    program : TileProgram
+    repeats : int
+        Loops around the current statement.
+    """
+
+    program: TileProgram
+    repeats: int = 0
+
+    @property
+    def grid(self) -> ThreadGrid | None:
+        """The grid of threads that tiles in registers are spread over, if they are."""
+        return ThreadGrid(*self.program.threads) if self.program.threads else None
 
 
 def _id_ranges(program: TileProgram) -> dict[Var, Range]:
@@ -90,7 +122,7 @@ def _declare(statement: Stmt, flat: dict[Buffer, dict[str, Buffer]]) -> Stmt:
     return tvm_ffi.structural_map(statement, (tirx.AllocBuffer, alloc), order="post")
 
 
-def _block(statements: Block, context: NestContext) -> list[Stmt]:
+def _block(statements: Block, context: _Context) -> list[Stmt]:
     """The statements of a block; this pass uses the assumptions in it, and drops them."""
     lowered: list[Stmt] = []
     for statement in statements:
@@ -103,15 +135,31 @@ def _block(statements: Block, context: NestContext) -> list[Stmt]:
     return lowered
 
 
-def _statement(statement: Statement, context: NestContext) -> Stmt:
+def _statement(statement: Statement, context: _Context) -> Stmt:
     if isinstance(statement, Nest):
         return ir.written_at(_nest(statement, context), statement.stores[0].raw.span)
+    if isinstance(statement, Reduction) and context.grid is not None:
+        return ir.written_at(_reduction(statement, context), statement.raw.span)
     if isinstance(statement, Loop) and ir.is_constant(statement.start, 0):
         context.loops[statement.var] = ir.whole_range(statement.extent)
-    return statement.with_blocks(*(_block(inner, context) for inner in statement.blocks))
+    repeats = isinstance(statement, (Loop, While))
+    context.repeats += repeats
+    blocks = [_block(inner, context) for inner in statement.blocks]
+    context.repeats -= repeats
+    return statement.with_blocks(*blocks)
 
 
-def _nest(nest: Nest, context: NestContext) -> Stmt:
+def _reduction(reduction: Reduction, context: _Context) -> Stmt:
+    dtype = str(reduction.raw.args[0].source.dtype)
+    neutral = NEUTRAL[op_name(reduction.raw)](dtype)
+    meet = all_consumers(context.program)
+    on_threads = GridReduction(
+        reduction, context.grid, context, context.thread, neutral, meet, context.repeats > 0
+    )
+    return ir.seq(on_threads.lowered())
+
+
+def _nest(nest: Nest, context: _Context) -> Stmt:
     if ANY_ORDER in nest.loops[0].annotations:
         return in_fragment_order(nest, context)
     accesses = [
@@ -120,6 +168,8 @@ def _nest(nest: Nest, context: NestContext) -> Stmt:
     accesses += [(load.source, load.indices) for load in _register_loads(nest)]
     if not accesses:
         return _over_threads(nest, context)
+    if context.grid is not None:
+        return on_grid(nest, accesses, context.grid, context)
     # A tile that the nest covers tells the elements of each thread.
     covered = [access for access in accesses if _covers(nest.loops, *access)]
     buffer, indices = [*covered, *_accumulator_of(nest.loops), *accesses][0]
@@ -210,9 +260,10 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
-def _over_threads(nest: Nest, context: NestContext) -> Stmt:
+def _over_threads(nest: Nest, context: _Context) -> Stmt:
     """A nest without tiles in registers: 16 bytes of a row for each thread at a time."""
     loops, store = nest.loops, nest.stores[0]
+    threads = context.threads.warps * LANES
     bits = tvm.DataType(str(store.buffer.dtype)).bits
     extents = [int(loop.extent) for loop in loops]
     vector = max(1, min(_VECTOR_BYTES * 8 // bits, extents[-1]))
@@ -220,7 +271,7 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
         vector //= 2
     total = int(np.prod(extents)) // vector
     round_, part = Var("round", "int32"), Var("v", "int32")
-    chunk = round_ * _THREADS + context.thread
+    chunk = round_ * threads + context.thread
     table: dict[Var, Any] = {}
     rest = chunk
     inner = extents[-1] // vector
@@ -233,13 +284,21 @@ def _over_threads(nest: Nest, context: NestContext) -> Stmt:
     def no_registers(buffer: Buffer, places: Any) -> Any:
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
-    rounds = -(-total // _THREADS)
+    rounds = -(-total // threads)
     analyzer = context.analyzer(part, vector)
     analyzer.bind(round_, ir.whole_range(rounds))
-    element = Element(table, no_registers, context, analyzer)
-    lowered = map(element.statement, nest.parts)
-    vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
-    if total % _THREADS:
+    if context.grid is not None:
+        places = [
+            {var: ir.substitute(at, {part: tirx.const(number)}) for var, at in table.items()}
+            for number in range(vector)
+        ]
+        elements = [Element(at, no_registers, context, analyzer) for at in places]
+        vectorised = ir.seq(for_neighbours(nest.parts, elements))
+    else:
+        element = Element(table, no_registers, context, analyzer)
+        lowered = map(element.statement, nest.parts)
+        vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
+    if total % threads:
         vectorised = ir.when(chunk < total, [vectorised])
     kind = ForKind.UNROLLED if rounds <= 8 else ForKind.SERIAL
     return ir.loop(round_, rounds, [vectorised], kind=kind)

@@ -24,14 +24,21 @@ from warploom.tile.statement import Nest, view
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:
     """Drop the dimensions of extent 1 of tiles in registers, and the loops over them."""
+    wide = {
+        tile: [d for d, extent in enumerate(tile.shape) if int(extent) != 1]
+        for tile in allocations(program.body)
+        if tile.scope() in TILE_SCOPES and len(tile.shape) == 2
+    }
+    return squeeze(program, {tile for tile, dimensions in wide.items() if len(dimensions) == 1})
+
+
+def squeeze(program: TileProgram, tiles: set[Buffer]) -> TileProgram:
+    """Make vectors of these matrices in registers, each of one row or one column."""
     kept: dict[Buffer, int] = {}
     vectors: dict[Buffer, Buffer] = {}
-    for tile in allocations(program.body):
-        wide = [d for d, extent in enumerate(tile.shape) if int(extent) != 1]
-        if tile.scope() not in TILE_SCOPES or len(tile.shape) != 2 or len(wide) != 1:
-            continue
-        (kept[tile],) = wide
-        extent = int(tile.shape[wide[0]])
+    for tile in tiles:
+        kept[tile] = int(int(tile.shape[1]) != 1)
+        extent = int(tile.shape[kept[tile]])
         vectors[tile] = tirx.decl_buffer((extent,), str(tile.dtype), tile.name, scope=tile.scope())
     if not vectors:
         return program

@@ -131,7 +131,7 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             result.pop()
         if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            straight = if_stored(_straight(to, source, maker), program)
+            straight = if_stored(straight_store(to, source, maker), program)
             result.append(ir.written_at(straight, span))
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(choices))) for choices in cut)
@@ -206,7 +206,7 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
     return nest if used == 2 else None
 
 
-def _straight(to: TensorRegion, source: TensorRegion, maker: Nest | None) -> Stmt:
+def straight_store(to: TensorRegion, source: TensorRegion, maker: Nest | None = None) -> Stmt:
     """A nest that stores element by element; with ``maker``, the tile that that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]

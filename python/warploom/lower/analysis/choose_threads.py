@@ -1,0 +1,210 @@
+"""How tiles in registers are spread over the threads of a CTA where no MMA prescribes it.
+
+The layout follows from the program: threads move as many neighbours of a row at a time as memory
+allows, a row has as many threads as its length is worth, and a CTA has as many warpgroups as keep
+its tiles in registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Var
+
+from warploom.errors import Decline
+from warploom.layout.thread_grid import ThreadGrid
+from warploom.lower.analysis.budget import ctas_per_sm
+from warploom.lower.analysis.layouts import has_layout
+from warploom.target import ARCHS
+from warploom.target.dtypes import bits_of
+from warploom.tile import ir
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_global
+from warploom.tile.statement import Nest, walk
+
+#: Warpgroups of a CTA: up to 1024 threads.
+_WARPGROUPS = (1, 2, 4, 8)
+_VECTOR_BYTES, _MOST_NEIGHBOURS = 16, 8
+_WORD_BITS = 32
+#: Words of tiles that a thread holds with ease: then several CTAs share an SM.
+_EASY_WORDS = 32
+#: Registers of a thread beside its tiles: addresses, values on the way.
+_OTHER_REGISTERS = 32
+_LOG_LANES = 5
+
+
+@dataclass(frozen=True)
+class _Access:
+    """An access of a nest to memory or a tile in registers: its extents along rows and columns.
+
+    Attributes
+    ----------
+    buffer : Buffer
+    column : int
+        Extent of the loop that counts its last index; 0 if none does.
+    start : Expr
+        The last index less the variable of that loop.
+    """
+
+    buffer: Buffer
+    column: int
+    start: Any
+
+
+def is_free(program: TileProgram) -> bool:
+    """Whether tiles in registers may be spread over threads in any way.
+
+    So it is where no MMA reads or writes registers and no hint wants warps of their own to load.
+    """
+    if program.has_mmas or program.by_hand or program.hints.specialise is not None:
+        return False
+    return any(tile.scope() in TILE_SCOPES for tile in allocations(program.body))
+
+
+def choose_threads(program: TileProgram) -> ThreadGrid:
+    """The grid of threads of a program without MMAs.
+
+    Raises
+    ------
+    Decline
+        If a tile has a layout of its own or more than two dimensions, or is more than the
+        registers of a CTA hold.
+    """
+    tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    for tile in tiles:
+        if has_layout(tile):
+            raise Decline(
+                f"The tile {tile.name} has a layout of its own, which says what each thread of a "
+                "warpgroup holds."
+            )
+        if not 1 <= len(tile.shape) <= 2:
+            raise Decline(
+                f"The tile {tile.name} has {len(tile.shape)} dimensions; a tile in registers has "
+                "one or two."
+            )
+    shapes = _shapes(tiles)
+    accesses = list(_accesses(program))
+    most = _vector(program, shapes, accesses)
+    vectors = [most >> shift for shift in range(most.bit_length())]
+    for vector in vectors:
+        grids = [grid for grid in _grids(program, vector) if _fits(grid, accesses)]
+        if grids:
+            grid = min(grids, key=lambda grid: _cost(grid, shapes, program))
+            _require_room(grid, shapes, program)
+            return grid
+    raise Decline("A nest uses elements of a row together that lie with different threads.")
+
+
+def _shapes(tiles: list[Buffer]) -> dict[Buffer, tuple[int, int]]:
+    """Rows and columns of the tiles that decide: the matrices, or vectors if there are no others."""
+    matrices = [tile for tile in tiles if len(tile.shape) == 2]
+    return {
+        tile: (int(tile.shape[0]) if matrices else 1, int(tile.shape[-1]))
+        for tile in matrices or tiles
+    }
+
+
+def _accesses(program: TileProgram) -> Iterator[_Access]:
+    """All accesses of nests to registers and global memory."""
+    analyzer, found = Analyzer(), list[_Access]()
+    for nest in walk(program.block):
+        if not isinstance(nest, Nest):
+            continue
+        extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
+
+        def add(node: Any, extents: dict[Var, int] = extents) -> None:
+            buffer = node.buffer if isinstance(node, tirx.BufferStore) else node.source
+            if not ir.is_buffer(buffer) or not len(node.indices):
+                return
+            if buffer.scope() not in TILE_SCOPES and not is_global(buffer):
+                return
+            last = node.indices[-1]
+            columns = [var for var in ir.uses(last) if extents.get(var, 1) > 1]
+            if len(columns) == 1:
+                start = analyzer.simplify(last - columns[0])
+                if columns[0] not in ir.uses(start):
+                    found.append(_Access(buffer, extents[columns[0]], start))
+
+        tvm_ffi.structural_walk(nest.raw, [((tirx.BufferStore, TensorLoad), add)])
+    return iter(found)
+
+
+def _vector(
+    program: TileProgram, shapes: dict[Buffer, tuple[int, int]], accesses: list[_Access]
+) -> int:
+    """Neighbours of a row that a thread holds: those of 16 bytes of the narrowest memory."""
+    rows, columns = max(shapes.values(), key=math.prod)
+    bits = [bits_of(str(tile.dtype)) for tile, shape in shapes.items() if shape[1] == columns]
+    rows_of_memory = [columns]
+    for access in accesses:
+        if is_global(access.buffer) and access.column == columns:
+            bits.append(bits_of(str(access.buffer.dtype)))
+            pitch = access.buffer.shape[-1]
+            rows_of_memory.append(int(pitch) if isinstance(pitch, tirx.IntImm) else 1)
+    width = min(_VECTOR_BYTES * 8 // max(min(bits), 8), _MOST_NEIGHBOURS)
+    # No more than each thread of a warpgroup has.
+    width = min(width, max(1, rows * columns // ARCHS[program.arch].warpgroup))
+    width = 1 << (width.bit_length() - 1)
+    return math.gcd(width, *rows_of_memory)
+
+
+def _grids(program: TileProgram, vector: int) -> Iterator[ThreadGrid]:
+    wanted = program.hints.consumers
+    counts = _WARPGROUPS if wanted is None else [w for w in _WARPGROUPS if w == wanted]
+    for count in counts:
+        threads = count * ARCHS[program.arch].warpgroup
+        for log in range(threads.bit_length()):
+            yield ThreadGrid(threads >> log, 1 << log, vector)
+
+
+def _fits(grid: ThreadGrid, accesses: list[_Access]) -> bool:
+    """Whether places of a row that nests use together lie with the same thread."""
+    starts = [
+        access.start for access in accesses
+        if access.buffer.scope() in TILE_SCOPES and isinstance(access.start, tirx.IntImm)
+    ]  # fmt: skip
+    return all(int(start) % grid.columns == 0 for start in starts)
+
+
+def _words(grid: ThreadGrid, tile: Buffer, shape: tuple[int, int]) -> int:
+    """Words of 32 bits that each thread holds of a tile."""
+    elements = math.prod(grid.padded(*shape)) // grid.threads
+    return -(-elements * bits_of(str(tile.dtype)) // _WORD_BITS)
+
+
+def _registers(grid: ThreadGrid, program: TileProgram) -> int:
+    """Registers that a thread of the grid has for tiles."""
+    arch = ARCHS[program.arch]
+    threads = grid.threads * ctas_per_sm(program)
+    return min(arch.registers_per_thread, arch.registers_per_sm // threads) - _OTHER_REGISTERS
+
+
+def _cost(grid: ThreadGrid, shapes: dict[Buffer, tuple[int, int]], program: TileProgram) -> Any:
+    """What is better is less: no spills, few words, few warpgroups, a warp for each row."""
+    words = sum(itertools.starmap(lambda tile, shape: _words(grid, tile, shape), shapes.items()))
+    spills = max(0, words - _registers(grid, program))
+    to_warp = abs(grid.across.bit_length() - 1 - _LOG_LANES)
+    return spills, max(words, _EASY_WORDS), grid.threads, words, to_warp
+
+
+def _require_room(
+    grid: ThreadGrid, shapes: dict[Buffer, tuple[int, int]], program: TileProgram
+) -> None:
+    """Decline a tile that no registers hold."""
+    tile = max(shapes, key=lambda tile: _words(grid, tile, shapes[tile]))
+    words, room = _words(grid, tile, shapes[tile]), _registers(grid, program)
+    if words > room:
+        rows, columns = shapes[tile]
+        raise Decline(
+            f"The tile {tile.name} of {rows} x {columns} {tile.dtype} takes {words} registers of "
+            f"each of {grid.threads} threads, which have {room} for tiles; use fewer rows, a "
+            "narrower dtype, or a loop over parts of a row that reads them again."
+        )
