@@ -19,6 +19,8 @@ TILES, DYNAMIC, PING_PONG = PREFIX + "tiles", PREFIX + "dynamic", PREFIX + "ping
 SLICE_STEP = PREFIX + "slice_step"
 #: Attribute of statements that the first warpgroup executes.
 FIRST = PREFIX + "first"
+#: Attribute of statements on a part of a row, in a loop over all parts.
+PART_OF_ROW = PREFIX + "part_of_row"
 #: Attribute of statements that bring their own synchronisation.
 ORCHESTRATED = PREFIX + "orchestrated"
 #: Attributes with a slot, around statements that put sums there for other CTAs, or add those of

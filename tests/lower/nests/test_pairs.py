@@ -126,6 +126,7 @@ def dequantise(stored: Stored, dtype: str) -> PrimFunc:
         C: T.Buffer((ROWS, COLUMNS), dtype),
     ):
         T.device_entry()
+        wl.hints(specialise=True)  # in the fragment of an MMA
         T.cta_id([1])
         W_s = T.alloc_buffer((ROWS, stored.columns), stored.dtype, scope="shared")
         S_s = T.alloc_buffer((COLUMNS // GROUP, ROWS), dtype, scope="shared")
@@ -251,6 +252,7 @@ def arithmetic(dtype: str, direct: bool) -> PrimFunc:
         V: T.Buffer((COLUMNS,), dtype), C: T.Buffer((ROWS, COLUMNS), dtype),
     ):  # fmt: skip
         T.device_entry()
+        wl.hints(specialise=True)  # in the fragment of an MMA
         T.cta_id([1])
         A_s = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="shared")
         B_s = T.alloc_buffer((ROWS, COLUMNS), dtype, scope="shared")

@@ -11,6 +11,7 @@ from tvm.script.tirx import tile as Tx
 
 from tests.shared.lowered_programs import check
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
+from warploom import language as wl
 from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 
@@ -156,6 +157,8 @@ def faulty(fault: str) -> Any:
     @T.prim_func
     def program(V: T.Buffer((64,), "float32"), C: T.Buffer((64, 64), "float32")):
         T.device_entry()
+        if fault != "fine":
+            wl.hints(specialise=True)  # in the fragment of an MMA
         T.cta_id([1])
         x = T.alloc_buffer((64, 64), "float32", scope="fragment")
         y = T.alloc_buffer((64, 64), "float32", scope="fragment")

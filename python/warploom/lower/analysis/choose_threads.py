@@ -75,11 +75,9 @@ def choose_threads(program: TileProgram) -> ThreadGrid:
     Raises
     ------
     Decline
-        If a tile has a layout of its own or more than two dimensions, or is more than the
-        registers of a CTA hold.
+        If a tile has a layout of its own or more than two dimensions.
     """
-    tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
-    for tile in tiles:
+    for tile in _registers_of(program):
         if has_layout(tile):
             raise Decline(
                 f"The tile {tile.name} has a layout of its own, which says what each thread of a "
@@ -90,21 +88,38 @@ def choose_threads(program: TileProgram) -> ThreadGrid:
                 f"The tile {tile.name} has {len(tile.shape)} dimensions; a tile in registers has "
                 "one or two."
             )
-    shapes = _shapes(tiles)
+    shapes = _shapes(program)
     accesses = list(_accesses(program))
-    most = _vector(program, shapes, accesses)
-    vectors = [most >> shift for shift in range(most.bit_length())]
-    for vector in vectors:
-        grids = [grid for grid in _grids(program, vector) if _fits(grid, accesses)]
-        if grids:
-            grid = min(grids, key=lambda grid: _cost(grid, shapes, program))
-            _require_room(grid, shapes, program)
-            return grid
-    raise Decline("A nest uses elements of a row together that lie with different threads.")
+    width = _vector(program, shapes, accesses)
+    rows = max(rows for rows, _ in shapes.values())
+    grids = [grid for grid in _grids(program, width) if grid.down < 2 * rows]
+    if not grids:
+        raise Decline(
+            f"{program.hints.consumers} warpgroups are no power of two, as they are where a row "
+            "may lie with all of them."
+        )
+
+    def cost(grid: ThreadGrid) -> Any:
+        return _cost(grid, shapes, program)
+
+    best = min(grids, key=cost)
+    # Elements of other threads come through shared memory; that is worth little more registers.
+    fitting = [g for g in grids if _fits(g, accesses) and cost(g)[:2] <= cost(best)[:2]]
+    return min(fitting or grids, key=cost)
 
 
-def _shapes(tiles: list[Buffer]) -> dict[Buffer, tuple[int, int]]:
+def excess(grid: ThreadGrid, program: TileProgram) -> int:
+    """Registers that a thread lacks if all tiles have some at a time."""
+    return _cost(grid, _shapes(program), program)[0]
+
+
+def _registers_of(program: TileProgram) -> list[Buffer]:
+    return [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+
+
+def _shapes(program: TileProgram) -> dict[Buffer, tuple[int, int]]:
     """Rows and columns of the tiles that decide: the matrices, or vectors if there are no others."""
+    tiles = _registers_of(program)
     matrices = [tile for tile in tiles if len(tile.shape) == 2]
     return {
         tile: (int(tile.shape[0]) if matrices else 1, int(tile.shape[-1]))
@@ -195,10 +210,15 @@ def _cost(grid: ThreadGrid, shapes: dict[Buffer, tuple[int, int]], program: Tile
     return spills, max(words, _EASY_WORDS), grid.threads, words, to_warp
 
 
-def _require_room(
-    grid: ThreadGrid, shapes: dict[Buffer, tuple[int, int]], program: TileProgram
-) -> None:
-    """Decline a tile that no registers hold."""
+def require_room(grid: ThreadGrid, program: TileProgram) -> None:
+    """Check that the registers of a CTA hold each tile.
+
+    Raises
+    ------
+    Decline
+        If there is one that they do not hold.
+    """
+    shapes = _shapes(program)
     tile = max(shapes, key=lambda tile: _words(grid, tile, shapes[tile]))
     words, room = _words(grid, tile, shapes[tile]), _registers(grid, program)
     if words > room:

@@ -16,11 +16,13 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from warploom.errors import Decline
 from warploom.layout.thread_grid import ThreadGrid
 from warploom.lower.nests.elements import Element, NestContext
+from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
 from warploom.lower.nests.wide_accesses import for_neighbours, is_common
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
 from warploom.tile.nest import parts_of
+from warploom.tile.scopes import is_global
 from warploom.tile.statement import Nest
 
 _Access = tuple[Buffer, Sequence[Any]]
@@ -43,7 +45,8 @@ def on_grid(
         (buffer, [ir.as_expr(ir.substitute(index, single)) for index in indices])
         for buffer, indices in accesses
     ]
-    buffer, indices = _governing(accesses, counted, grid)
+    loops = [each.loop_var for each in nest.loops]
+    buffer, indices = _governing(accesses, counted, loops, grid)
     tile = context.tile(buffer)
     numbers = np.unravel_index(tile.table, tile.shape)
     counts = {
@@ -69,6 +72,9 @@ def on_grid(
 
         return Element(table, number, context, analyzer, True if once is None else once)
 
+    store = paired_store(parts, tile)
+    if store is not None and not _reads_global(store.raw) and _is_counted(tile, indices, counted):
+        return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
     first = 0 if rounds == 1 else round_ * width
     elements = [element(first + number) for number in range(width)]
     lowered = _inside(parts, tile, indices, counted, elements)
@@ -78,7 +84,7 @@ def on_grid(
 
 
 def _governing(
-    accesses: list[_Access], counted: dict[Var, int], grid: ThreadGrid
+    accesses: list[_Access], counted: dict[Var, int], loops: list[Var], grid: ThreadGrid
 ) -> tuple[Buffer, Sequence[Any]]:
     """The smallest tile whose elements the nest counts; a tile of its extents, if none does."""
     bare = [
@@ -91,14 +97,31 @@ def _governing(
     ]  # fmt: skip
     if bare:
         return min(bare, key=lambda access: int(np.prod([int(e) for e in access[0].shape])))
-    if len(counted) != 2:
+    if len(loops) != 2 or not counted:
         raise Decline(
-            f"A nest of {len(counted)} loops uses parts of tiles in registers; index the tiles by "
+            f"A nest of {len(loops)} loops uses parts of tiles in registers; index the tiles by "
             "loop variables alone."
         )
-    shape = grid.padded(*counted.values())
-    tile = tirx.decl_buffer(shape, "float32", "part", scope="local", layout=grid.matrix(*shape))
+    shape = grid.padded(*(counted.get(var, 1) for var in loops))
+    if len(counted) == 2:
+        layout = grid.matrix(*shape)
+    elif loops[1] in counted:
+        shape, layout = shape[1:], grid.along_columns(shape[1])
+    else:
+        shape, layout = shape[:1], grid.along_rows(shape[0])
+    tile = tirx.decl_buffer(shape, "float32", "part", scope="local", layout=layout)
     return tile, list(counted)
+
+
+def _reads_global(raw: Stmt) -> bool:
+    return any(ir.is_buffer(var) and is_global(var) for var in ir.uses(raw))
+
+
+def _is_counted(tile: RegisterTile, indices: Sequence[Any], counted: dict[Var, int]) -> bool:
+    """Whether a nest counts all elements that threads hold of a tile."""
+    return all(
+        counted.get(index, 1) == extent for index, extent in zip(indices, tile.shape, strict=True)
+    )
 
 
 def _neighbours(tile: RegisterTile, columns: np.ndarray, grid: ThreadGrid) -> int:

@@ -160,7 +160,7 @@ def _reduction(reduction: Reduction, context: _Context) -> Stmt:
 
 
 def _nest(nest: Nest, context: _Context) -> Stmt:
-    if ANY_ORDER in nest.loops[0].annotations:
+    if nest.loops and ANY_ORDER in nest.loops[0].annotations:
         return in_fragment_order(nest, context)
     accesses = [
         (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"

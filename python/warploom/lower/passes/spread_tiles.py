@@ -14,12 +14,14 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
 from warploom.layout.thread_grid import ThreadGrid
-from warploom.lower.analysis.choose_threads import choose_threads
+from warploom.lower.analysis.choose_threads import choose_threads, excess, require_room
 from warploom.lower.analysis.layouts import vector_axes
-from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.lower.passes.canonicalize import copy_as_nest
+from warploom.lower.passes.fetch_elements import fetch_elements
 from warploom.lower.passes.infer_layouts import loaded_tiles, spread_over_banks
 from warploom.lower.passes.parts_of_tiles import is_whole, store_of_part
+from warploom.lower.passes.read_again import read_again
+from warploom.lower.passes.split_rows import rows_of, split_rows
 from warploom.lower.passes.squeeze_vectors import squeeze
 from warploom.lower.passes.stage_stores import straight_store
 from warploom.target import SM90A
@@ -39,23 +41,46 @@ def plan_threads(program: TileProgram) -> TileProgram:
     Decline
         If there is none.
     """
-    program = squeeze(program, _vectors(program))
+    program = squeeze(program, _vectors(program), loops=False)
     body = [_as_nests(statement) for statement in program.block]
     program = program.replace(body=tuple(leaf for raw in body for leaf in ir.flatten(raw)))
-    if turned := transposed_tiles(program.block):
-        name = min(tile.name for tile in turned)
-        raise Decline(
-            f"The tile {name} is the transpose of another in registers, of which threads hold "
-            "other elements; pass it through a shared tile."
-        )
     for statement in walk(program.block):
         _require_known(statement)
+    program = _in_registers(program)
     grid = choose_threads(program)
+    require_room(grid, program)
+    program = fetch_elements(program, grid)
     warpgroups = grid.threads // SM90A.warpgroup
     return program.replace(threads=(grid.down, grid.across, grid.vector)).decided(
         f"threads: {warpgroups} warpgroups, {grid.across} threads a row with {grid.vector} "
         f"neighbours each, {grid.down} rows at a time"
     )
+
+
+def _in_registers(program: TileProgram) -> TileProgram:
+    """The program with tiles that registers hold: of fewer rows, or of parts of rows."""
+    grid = choose_threads(program)
+    if not excess(grid, program):
+        return program
+    try:
+        rows = rows_of(program)
+    except Decline:
+        rows = 1
+    for parts in (parts for parts in range(2, rows + 1) if rows % parts == 0):
+        split = split_rows(program, parts)
+        grid = choose_threads(split)
+        if not excess(grid, split):
+            return split
+        if parts == rows:
+            program = split
+    try:
+        require_room(grid, program)
+    except Decline as no_room:
+        try:
+            return read_again(program)
+        except Decline as reason:
+            raise Decline(f"{no_room} Its rows are not read again in parts: {reason}") from reason
+    return program
 
 
 def _vectors(program: TileProgram) -> set[Buffer]:

@@ -32,8 +32,11 @@ def squeeze_vectors(program: TileProgram) -> TileProgram:
     return squeeze(program, {tile for tile, dimensions in wide.items() if len(dimensions) == 1})
 
 
-def squeeze(program: TileProgram, tiles: set[Buffer]) -> TileProgram:
-    """Make vectors of these matrices in registers, each of one row or one column."""
+def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> TileProgram:
+    """Make vectors of these matrices in registers, each of one row or one column.
+
+    ``loops`` says whether loops of one iteration go as well.
+    """
     kept: dict[Buffer, int] = {}
     vectors: dict[Buffer, Buffer] = {}
     for tile in tiles:
@@ -70,9 +73,8 @@ def squeeze(program: TileProgram, tiles: set[Buffer]) -> TileProgram:
 
     # Loops first: a nest is told by the tiles that it stores, and indexed by what is left of it.
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store), (TilePrimitiveCall, call)]
-    body = [
-        tvm_ffi.structural_map(statement, (tirx.For, loop), order="post")
-        for statement in program.body
-    ]
+    body = list(program.body)
+    if loops:
+        body = [tvm_ffi.structural_map(raw, (tirx.For, loop), order="post") for raw in body]
     body = [tvm_ffi.structural_map(statement, callbacks, order="post") for statement in body]
     return program.replace(body=tuple(ir.substitute(statement, vectors) for statement in body))

@@ -1,0 +1,236 @@
+"""Rows that no registers hold are read again for each use, part by part.
+
+A tile whose elements are computed from global memory and from a few values of its row need not be
+kept: each reduction and each store goes through the row in parts and computes the elements anew.
+All reads but the first mostly find the row in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+
+from warploom.errors import Decline
+from warploom.lower.analysis.layouts import register_places
+from warploom.lower.passes.parts_of_tiles import NEUTRAL
+from warploom.tile import ir
+from warploom.tile.annotations import PART_OF_ROW
+from warploom.tile.nest import Binding, ElementStore, Guard, Part
+from warploom.tile.primitives import op_name, tile_call
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES, is_global
+from warploom.tile.statement import Allocation, Nest, Reduction, Statement
+
+#: Elements of all rows of a part: 16 for each of 512 threads.
+_PART = 8192
+#: Loads from memory for an element, beyond which it is not computed anew.
+_MOST_LOADS = 8
+#: TVM's annotation for ``#pragma unroll 1``: several parts at a time would spill.
+_KEPT = {"disable_unroll": True}
+_COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """An element of a tile from its indices."""
+
+    variables: tuple[Var, ...]
+    value: Any
+
+    def at(self, indices: Sequence[Any]) -> Any:
+        return ir.substitute(self.value, dict(zip(self.variables, indices, strict=True)))
+
+
+def read_again(program: TileProgram) -> TileProgram:
+    """The program without tiles of whole rows.
+
+    Raises
+    ------
+    Decline
+        If elements cannot be computed anew: other statements have changed what they depend on, or
+        they stand in loops or branches.
+    """
+    tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    columns = max(int(tile.shape[-1]) for tile in tiles)
+    long = {tile for tile in tiles if int(tile.shape[-1]) == columns}
+    rows = max((int(tile.shape[0]) for tile in long if len(tile.shape) == 2), default=1)
+    width = 1 << (max(1, _PART // rows).bit_length() - 1)
+    if width >= columns:
+        raise Decline(f"{rows} rows of {columns} elements are no long rows.")
+    again = _Again(long, columns, width)
+    body = [leaf for statement in program.block for leaf in again.statement(statement)]
+    return program.replace(body=tuple(body)).decided(
+        f"rows of {columns} elements: read again for each use, {width} elements at a time"
+    )
+
+
+@dataclass
+class _Again:
+    """Goes through a program; ``formulas`` has how elements of long tiles are computed."""
+
+    long: set[Buffer]
+    columns: int
+    width: int
+    formulas: dict[Buffer, _Formula] = field(default_factory=dict)
+
+    def statement(self, statement: Statement) -> list[Stmt]:
+        """The statements in its place."""
+        raw = statement.raw
+        if isinstance(statement, Allocation) and statement.buffer in self.long:
+            return []
+        used = ir.uses(raw) & self.long
+        if not used:
+            self._changes(statement)
+            return [raw]
+        if isinstance(statement, Reduction):
+            return self._reduction(statement)
+        if not isinstance(statement, Nest):
+            raise Decline(
+                f"{min(tile.name for tile in used)} is used in a loop or branch, where it is not "
+                "computed anew; keep fewer elements of a row."
+            )
+        if any(store.buffer in self.long for store in statement.stores):
+            self._define(statement)
+            return []
+        result = self._nest(statement)
+        self._changes(statement)
+        return result
+
+    def _changes(self, statement: Statement) -> None:
+        """Forget formulas of what a statement changes."""
+        written = statement.effects.writes
+        for tile, formula in list(self.formulas.items()):
+            if ir.uses(formula.value) & written:
+                del self.formulas[tile]
+
+    # -- formulas ------------------------------------------------------------------------------
+
+    def _define(self, nest: Nest) -> None:
+        """Note how a nest computes elements of a tile."""
+        *bindings, store = nest.parts
+        plain = isinstance(store, ElementStore) and all(isinstance(b, Binding) for b in bindings)
+        loops = {loop.loop_var: int(loop.extent) for loop in nest.loops}
+        whole = plain and [
+            1 if ir.is_constant(index, 0) else loops.get(index, 0) for index in store.indices
+        ] == [int(extent) for extent in store.buffer.shape]
+        if not whole:
+            name = min(s.buffer.name for s in nest.stores if s.buffer in self.long)
+            raise Decline(
+                f"A nest changes a part of {name}, which is more than registers hold; let it "
+                "compute all elements."
+            )
+        table: dict[Var, Any] = {}
+        for binding in bindings:
+            table[binding.variable] = ir.substitute(binding.value, table)
+        value = self._inlined(ir.substitute(store.value, table))
+        variables = tuple(
+            index if isinstance(index, Var) else Var("row", "int32") for index in store.indices
+        )
+        self.formulas[store.buffer] = _Formula(variables, value)
+
+    def _inlined(self, value: Any) -> Any:
+        """An expression without elements of long tiles."""
+
+        def load(node: TensorLoad) -> Any:
+            if node.source not in self.long:
+                return node
+            if node.source not in self.formulas:
+                raise Decline(
+                    f"Elements of {node.source.name} cannot be computed anew, as what they depend "
+                    "on has changed; keep fewer elements of a row."
+                )
+            return self.formulas[node.source].at(node.indices)
+
+        new = tvm_ffi.structural_map(value, (TensorLoad, load), order="post")
+        loads: list[TensorLoad] = []
+        tvm_ffi.structural_walk(new, (TensorLoad, loads.append))
+        if sum(is_global(node.source) for node in loads) > _MOST_LOADS:
+            raise Decline("An element depends on too many elements of memory to be computed anew.")
+        return new
+
+    # -- uses ----------------------------------------------------------------------------------
+
+    def _in_parts(self, make: Any) -> Stmt:
+        """A loop over parts of a row; ``make`` gives statements from a place in the row."""
+        part = Var("part_of_row", "int32")
+        count = -(-self.columns // self.width)
+        # The mark keeps the loop apart from the nest in it, which threads share out.
+        body = tirx.AttrStmt(0, PART_OF_ROW, part, ir.seq(make(part * self.width)))
+        return ir.loop(part, count, [body], _KEPT)
+
+    def _nest(self, nest: Nest) -> list[Stmt]:
+        """A nest that stores elements of memory, in parts."""
+        columns = self._column_of(nest)
+        ragged = self.columns % self.width != 0
+
+        def make(start: Any) -> list[Stmt]:
+            local = Var(columns.name, "int32")
+            inner = [self._part(part) for part in nest.parts]
+            inner = [ir.substitute(raw, {columns: start + local}) for raw in inner]
+            if ragged:
+                inner = [ir.when(start + local < self.columns, inner)]
+            for loop in reversed(nest.loops):
+                if loop.loop_var.same_as(columns):
+                    inner = [ir.loop(local, self.width, inner)]
+                else:
+                    inner = [ir.loop(loop.loop_var, loop.extent, inner)]
+            return ir.renewed(inner)
+
+        return [self._in_parts(make)]
+
+    def _part(self, part: Part) -> Stmt:
+        if isinstance(part, Guard):
+            return ir.when(self._inlined(part.condition), [self._part(p) for p in part.parts])
+        if isinstance(part, Binding):
+            return tirx.Bind(part.variable, self._inlined(part.value))
+        indices = [self._inlined(index) for index in part.indices]
+        return tirx.BufferStore(part.buffer, self._inlined(part.value), indices, part.raw.span)
+
+    def _column_of(self, nest: Nest) -> Var:
+        """The loop variable that counts the elements of a row."""
+        found = {
+            at[-1] for tile, at in register_places(nest.raw)
+            if tile in self.long and isinstance(at[-1], Var)
+        }  # fmt: skip
+        extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
+        if len(found) != 1 or extents.get(next(iter(found))) != self.columns:
+            raise Decline("A nest uses other elements of a row than it counts.")
+        return found.pop()
+
+    def _reduction(self, reduction: Reduction) -> list[Stmt]:
+        """Reduce part by part into a tile of one part, which is reduced at last."""
+        call = reduction.raw
+        to, source = call.args[0], call.args[1].source
+        if to.source in self.long or len(source.shape) != 2:
+            raise Decline(f"{to.source.name} is a reduction of columns, of which there are many.")
+        rows, dtype = int(source.shape[0]), str(source.dtype)
+        name = op_name(call)
+        neutral = tirx.const(NEUTRAL[name](dtype), dtype)
+        tile = tirx.decl_buffer((rows, self.width), dtype, f"{source.name}_part", scope="fragment")
+        first, size = ir.ranges(call.args[1])[1]
+
+        def nest(value: Any, counters: list[Var]) -> Stmt:
+            store = tirx.BufferStore(tile, value, counters, call.span)
+            return ir.nest(counters, (rows, self.width), [store])
+
+        def make(start: Any) -> list[Stmt]:
+            counters = [Var("i", "int32"), Var("j", "int32")]
+            place = start + counters[1]
+            value = self._inlined(source[counters[0], place])
+            if int(size) % self.width or not ir.is_constant(first, 0):
+                inside = T.And(place >= first, place < first + size)
+                value = T.if_then_else(inside, value, neutral)
+            return [nest(_COMBINE[name](tile[tuple(counters)], value), counters)]
+
+        counters = [Var("i", "int32"), Var("j", "int32")]
+        result = tile_call(call, to, ir.whole(tile), *call.args[2:])
+        parts = self._in_parts(make)
+        self._changes(reduction)
+        return [tirx.AllocBuffer(tile), nest(neutral, counters), parts, result]
