@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 
-from tests.lower import kernels_by_hand
+from tests.lower import kernels_by_hand, row_programs
 from tests.shared import tile_programs
 from tests.shared.control_programs import CONTROL
 from tests.shared.lowered_programs import exact, hinted, run, worst_error
@@ -34,6 +34,11 @@ PROGRAMS = {
     "row sums": lambda: tile_programs.row_sums(k=96, stages=2),
     "block scaled": tile_programs.block_scaled,
     "attention": lambda: tile_programs.attention(200, tile=(128, 64), causal=True),
+    "rows": lambda: row_programs.layer_norm(5, 1000, 2, "float16"),
+    "loaded rows": lambda: row_programs.masked_log_softmax(5, 96, 4, "float32"),
+    "halves of rows": lambda: row_programs.gated(3, 72, 2, "float16"),
+    "columns": lambda: row_programs.sums_of_columns(8, 40, 8, "float32"),
+    "many rows": lambda: row_programs.softmax(40, 1024, 64, "float32"),
     **CONTROL,
 }
 HINTS = {

@@ -1,9 +1,10 @@
 """Tiles in registers where no MMA says which thread holds which element: a grid of threads.
 
-The tensor core prescribes the fragments of its operands and results (:mod:`warploom.layout.fragment`).
-All other tiles may be spread over threads in any way. Here neighbours of a row lie with one thread,
-as many as one access of memory moves; the next ones with the next thread, so that a warp accesses
-memory that lies together; and as many threads share a row as its length is worth.
+The tensor core prescribes the fragments of its operands and results
+(:mod:`warploom.layout.fragment`). All other tiles may be spread over threads in any way. Here
+neighbours of a row lie with one thread, as many as one access of memory moves; the next neighbours
+lie with the next thread, so that a warp accesses memory that lies together; and as many threads
+share a row as its length is worth.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class ThreadGrid:
         return TileLayout.from_iters(shard, [Iter(self.across, 1, Axis.tx)])
 
     def along_columns(self, columns: int) -> TileLayout:
-        """A vector of padded extent with an element for each column, for the threads of all rows."""
+        """A vector of padded extent with an element for each column; all rows have it."""
         same = [Iter(self.down, self.across, Axis.tx)]
         return TileLayout.from_iters(self._columns(columns // self.columns), same)
 

@@ -45,8 +45,8 @@ from warploom.lower.passes.plan_stages import plan_stages
 from warploom.lower.passes.reduce_splits import reduce_splits
 from warploom.lower.passes.resolve_by_hand import resolve_by_hand
 from warploom.lower.passes.resolve_scopes import resolve_scopes
-from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.lower.passes.spread_tiles import plan_threads, spread_tiles
+from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.lower.passes.stage_stores import stage_stores
 from warploom.lower.passes.strip_annotations import strip_annotations
 from warploom.lower.passes.verify import verify

@@ -170,6 +170,19 @@ def uses(node: Any) -> set[Var]:
     return variables
 
 
+def declare_tile(
+    shape: Sequence[Any], dtype: str, name: str, scope: str, layout: Any = None
+) -> Buffer:
+    """A tile; row-major without a layout.
+
+    A tile of one element has the alignment of that element, as :func:`words_view` does.
+    """
+    options: dict[str, Any] = {} if layout is None else {"layout": layout}
+    if len(shape) == 1 and int(shape[0]) == 1:
+        options["data_alignment"] = tvm.DataType(dtype).bits // 8
+    return tirx.decl_buffer(shape, dtype, name, scope=scope, **options)
+
+
 def words_view(count: int, dtype: str, name: str, **options: Any) -> Buffer:
     """A view of registers as ``count`` elements, to be declared.
 

@@ -118,7 +118,7 @@ def _registers_of(program: TileProgram) -> list[Buffer]:
 
 
 def _shapes(program: TileProgram) -> dict[Buffer, tuple[int, int]]:
-    """Rows and columns of the tiles that decide: the matrices, or vectors if there are no others."""
+    """Rows and columns of the tiles that decide: the matrices, or vectors where there are none."""
     tiles = _registers_of(program)
     matrices = [tile for tile in tiles if len(tile.shape) == 2]
     return {

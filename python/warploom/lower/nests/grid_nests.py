@@ -16,9 +16,10 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from warploom.errors import Decline
 from warploom.layout.thread_grid import ThreadGrid
 from warploom.lower.nests.elements import Element, NestContext
+from warploom.lower.nests.neighbours import is_common
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
-from warploom.lower.nests.wide_accesses import for_neighbours, is_common
+from warploom.lower.nests.wide_accesses import for_neighbours
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
 from warploom.tile.nest import parts_of

@@ -172,7 +172,7 @@ class GridReduction:
     def _through_shared(
         self, partial: Buffer, count: int, warps: int, step: int, lanes: int
     ) -> list[Stmt]:
-        """Every ``step``-th of ``warps`` warps has a part of a result, ``lanes`` lanes of it each."""
+        """Every ``step``-th of ``warps`` warps has parts of ``lanes`` results in its lanes."""
         every = self.grid.threads // LANES
         at_a_time = min(count, _AT_A_TIME)
         shared = tirx.decl_buffer(
@@ -218,10 +218,7 @@ class GridReduction:
 
 
 def _registers(name: str, count: int, dtype: str) -> Buffer:
-    return tirx.decl_buffer(
-        (count,), dtype, name, scope="local", layout=TileLayout(S[(count,)]),
-        data_alignment=16,
-    )  # fmt: skip
+    return ir.declare_tile((count,), dtype, name, "local", TileLayout(S[(count,)]))
 
 
 def _tests(place: Any, part: tuple[Any, Any]) -> list[Any]:

@@ -17,16 +17,16 @@ from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.layout import ComposeLayout, S, TileLayout
+from tvm.tirx.layout import S, TileLayout
 
 from warploom.lower.nests.elements import Element, inside_buffer, narrowed, together
+from warploom.lower.nests.neighbours import MOST_BYTES, is_common, run_of, word_width
 from warploom.ops.copy_fragment import WIDTHS
 from warploom.tile import ir
 from warploom.tile.nest import Binding, ElementStore, Guard, Part, parts_of
 from warploom.tile.scopes import is_global, is_shared
 
 _IF_THEN_ELSE = Op.get("prim.if_then_else")
-_MOST_BYTES = 16
 
 
 def for_neighbours(parts: Sequence[Part], elements: list[Element]) -> list[Stmt]:
@@ -58,100 +58,6 @@ def _in_pairs(part: Part, elements: list[Element]) -> list[Stmt]:
     return [statement for pair in _pairs(elements) for statement in together(part, pair)]
 
 
-# -- places ------------------------------------------------------------------------------------
-
-
-def _values(expression: Any, elements: list[Element]) -> list[Any]:
-    """An expression of the nest for each element, simplified."""
-    return [element.analyzer.simplify(element.expression(expression)) for element in elements]
-
-
-def _all_equal(values: list[Any]) -> bool:
-    return all(tvm_ffi.structural_equal(values[0], value) for value in values[1:])
-
-
-def _run(indices: Sequence[Any], elements: list[Element]) -> list[list[Any]] | None:
-    """The indices of each element, if they are neighbours along the last dimension; else None."""
-    places = [_values(index, elements) for index in indices]
-    analyzer, last = elements[0].analyzer, places[-1]
-    steps = [analyzer.simplify(place - last[0]) for place in last]
-    in_order = all(ir.is_constant(step, number) for number, step in enumerate(steps))
-    if not in_order or not all(map(_all_equal, places[:-1])):
-        return None
-    return [list(at) for at in zip(*places, strict=True)]
-
-
-def _width(buffer: Buffer, start: Any, elements: list[Element]) -> int:
-    """Elements that one instruction moves; 1 if words do not begin at ``start`` or in all rows."""
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    if bits < 8 or str(buffer.dtype) == "bool":
-        return 1
-    analyzer = elements[0].analyzer
-    for width in (len(elements) >> shift for shift in range(len(elements).bit_length() - 1)):
-        aligned = analyzer.can_prove_equal(tirx.floormod(start, width), 0)
-        size = width * bits // 8
-        if size <= _MOST_BYTES and aligned and _has_words(buffer, width, size):
-            return width
-    return 1
-
-
-def _has_words(buffer: Buffer, width: int, size: int) -> bool:
-    """Whether the rows of a buffer consist of aligned words of ``width`` elements."""
-    pitch = buffer.shape[-1]
-    if not isinstance(pitch, tirx.IntImm) or int(pitch) % width or len(buffer.strides):
-        return False
-    if not ir.is_constant(buffer.elem_offset, 0) or (is_global(buffer) and _aligned(buffer) < size):
-        return False
-    return not is_shared(buffer) or _keeps_words(buffer.layout, width)
-
-
-def _aligned(buffer: Buffer) -> int:
-    return int(buffer.data_alignment)
-
-
-def _keeps_words(layout: Any, width: int) -> bool:
-    """Whether neighbours of a row stay neighbours in a shared tile."""
-    if isinstance(layout, ComposeLayout):
-        if width > 1 << int(layout.per_element):
-            return False
-        layout = layout.tile_layout
-    if layout is None:
-        return True
-    if not isinstance(layout, TileLayout) or len(layout.offset):
-        return False
-    *outer, last = [it for it in layout.shard if int(it.extent) > 1] or [None]
-    if last is None or int(last.stride) != 1 or int(last.extent) % width:
-        return False
-    return all(int(it.stride) % width == 0 for it in outer)
-
-
-def is_common(condition: Any, elements: list[Element]) -> bool:
-    """Whether a condition is known to hold for all elements or for none."""
-    if isinstance(condition, (tirx.And, tirx.Or)):
-        return is_common(condition.a, elements) and is_common(condition.b, elements)
-    if isinstance(condition, tirx.Not):
-        return is_common(condition.a, elements)
-    if _all_equal(_values(condition, elements)):
-        return True
-    if isinstance(condition, (tirx.LT, tirx.GE)):
-        return _on_one_side(condition.a, condition.b, elements)
-    if isinstance(condition, (tirx.GT, tirx.LE)):
-        return _on_one_side(condition.a, condition.b + 1, elements)
-    return False
-
-
-def _on_one_side(place: Any, bound: Any, elements: list[Element]) -> bool:
-    """Whether neighbours that begin at a word are all below a multiple of the word, or none."""
-    run, bounds = _run([place], elements), _values(bound, elements)
-    if run is None or not _all_equal(bounds):
-        return False
-    analyzer = elements[0].analyzer
-    return all(
-        analyzer.can_prove_equal(tirx.floormod(value, len(elements)), 0)
-        for value in (run[0][0], bounds[0])
-    )
-
-
 # -- loads -------------------------------------------------------------------------------------
 
 
@@ -165,8 +71,8 @@ def _with_wide_loads(raw: Any, elements: list[Element]) -> tuple[list[Stmt], Any
         for same, variable, _ in found:
             if tvm_ffi.structural_equal(same, node):
                 return variable
-        run = _run(node.indices, elements)
-        if run is None or _width(node.source, run[0][-1], elements) == 1:
+        run = run_of(node.indices, elements)
+        if run is None or word_width(node.source, run[0][-1], elements) == 1:
             return node
         variable = Var(f"{node.source.name}_element", str(node.ty.dtype))
         found.append((node, variable, run))
@@ -259,7 +165,7 @@ def _vector_of(dtype: str, count: int, name: str) -> Buffer:
     """Registers for neighbours; a local array that is aligned as words."""
     return tirx.decl_buffer(
         (count,), dtype, name, scope="local", layout=TileLayout(S[(count,)]),
-        data_alignment=_MOST_BYTES,
+        data_alignment=MOST_BYTES,
     )  # fmt: skip
 
 
@@ -280,7 +186,7 @@ def _wide_load(
 ) -> list[Stmt]:
     """Load all neighbours, or set them to 0 where they are outside or not needed."""
     source = node.source
-    width = _width(source, run[0][-1], elements)
+    width = word_width(source, run[0][-1], elements)
     name, words, declaration, view = _instruction("ld", source, width, held, len(elements))
     statements: list[Stmt] = [declaration]
     for first in range(0, len(elements), width):
@@ -306,8 +212,8 @@ def _wide_store(part: ElementStore, elements: list[Element]) -> list[Stmt] | Non
     buffer, count = part.buffer, len(elements)
     if not (is_global(buffer) or is_shared(buffer)):
         return None
-    run = _run(part.indices, elements)
-    width = 1 if run is None else _width(buffer, run[0][-1], elements)
+    run = run_of(part.indices, elements)
+    width = 1 if run is None else word_width(buffer, run[0][-1], elements)
     if width == 1:
         return None
     held = _vector_of(str(buffer.dtype), count, f"{buffer.name}_elements")

@@ -71,6 +71,14 @@ def read_again(program: TileProgram) -> TileProgram:
     )
 
 
+def _may_be(buffer: Buffer, other: Buffer) -> bool:
+    """Whether two buffers may be the same memory: tensors of one shape, as a caller gives them."""
+    if buffer.same_as(other):
+        return True
+    alike = is_global(buffer) and is_global(other) and str(buffer.dtype) == str(other.dtype)
+    return alike and tvm_ffi.structural_equal(buffer.shape, other.shape)
+
+
 @dataclass
 class _Again:
     """Goes through a program; ``formulas`` has how elements of long tiles are computed."""
@@ -104,10 +112,11 @@ class _Again:
         return result
 
     def _changes(self, statement: Statement) -> None:
-        """Forget formulas of what a statement changes."""
+        """Forget formulas of what a statement changes, or may change: kernels work in place."""
         written = statement.effects.writes
         for tile, formula in list(self.formulas.items()):
-            if ir.uses(formula.value) & written:
+            read = [var for var in ir.uses(formula.value) if ir.is_buffer(var)]
+            if any(_may_be(one, other) for one in read for other in written):
                 del self.formulas[tile]
 
     # -- formulas ------------------------------------------------------------------------------
@@ -144,7 +153,7 @@ class _Again:
             if node.source not in self.formulas:
                 raise Decline(
                     f"Elements of {node.source.name} cannot be computed anew, as what they depend "
-                    "on has changed; keep fewer elements of a row."
+                    "on may have changed; store results last."
                 )
             return self.formulas[node.source].at(node.indices)
 

@@ -85,8 +85,9 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
         else:
             shape[0] //= count
             rows[tile], layout = shape[0], kinds.along_rows(shape[0])
+        home = _home(tile, program.tensor_memory)
         parts[tile] = tirx.decl_buffer(
-            shape, str(tile.dtype), tile.name, scope=_home(tile, program.tensor_memory), layout=layout
+            shape, str(tile.dtype), tile.name, scope=home, layout=layout
         )
     split = _Split(parts, rows, turned, count, index)
     body = tuple(_statement(statement, split) for statement in program.block)

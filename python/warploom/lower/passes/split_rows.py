@@ -95,9 +95,9 @@ def split_rows(program: TileProgram, parts: int) -> TileProgram:
     by_row = _by_row(program)
     part = Var("part", "int32")
     table = {
-        tile: tirx.decl_buffer(
+        tile: ir.declare_tile(
             (int(tile.shape[0]) // parts, *tile.shape[1:]), str(tile.dtype), tile.name,
-            scope=tile.scope(),
+            tile.scope(),
         )
         for tile in by_row
     }  # fmt: skip

@@ -144,9 +144,7 @@ def spread_tiles(program: TileProgram) -> TileProgram:
         if tile.scope() in TILE_SCOPES:
             axis = axes[tile].along if tile in axes else None
             shape, layout = _layout(tile, grid, heights, axis)
-            table[tile] = tirx.decl_buffer(
-                shape, str(tile.dtype), tile.name, scope="local", layout=layout
-            )
+            table[tile] = ir.declare_tile(shape, str(tile.dtype), tile.name, "local", layout)
         elif is_shared(tile) and tile in loaded and (swizzled := spread_over_banks(tile)):
             table[tile] = tirx.decl_buffer(
                 tile.shape, str(tile.dtype), tile.name, scope=tile.scope(), layout=swizzled

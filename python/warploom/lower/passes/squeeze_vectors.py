@@ -42,7 +42,7 @@ def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> Til
     for tile in tiles:
         kept[tile] = int(int(tile.shape[1]) != 1)
         extent = int(tile.shape[kept[tile]])
-        vectors[tile] = tirx.decl_buffer((extent,), str(tile.dtype), tile.name, scope=tile.scope())
+        vectors[tile] = ir.declare_tile((extent,), str(tile.dtype), tile.name, tile.scope())
     if not vectors:
         return program
 
