@@ -127,7 +127,7 @@ def gated(m: int, n: int, rows: int, dtype: str) -> Case:
 
 def masked_log_softmax(m: int, n: int, rows: int, dtype: str) -> Case:
     """Of the first elements of each row, as many as memory says; loaded by TMA."""
-    tile = -(-n // 8) * 8
+    m, tile = max(m, rows), -(-n // 8) * 8  # TMA takes no tile with more rows than the tensor
 
     @T.prim_func
     def func(

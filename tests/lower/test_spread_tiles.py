@@ -130,14 +130,14 @@ def test_hints_are_followed():
     case = row_programs.softmax(8, 256, 4, "float32")
     for hint, expected in (
         ({"consumers": 2}, "threads: 2 warpgroups"),
-        ({"persistent": True}, "persistent"),
+        ({"persistent": True}, "grid: as many persistent CTAs"),
     ):
         steps = lower_trace(hinted(case.func, **hint), "sm_100a")
         assert any(expected in line for step in steps for line in step.decisions), hint
     with pytest.raises(Decline, match="3 warpgroups are no power of two"):
         lower(hinted(case.func, consumers=3))
     with pytest.raises(Decline, match="asks for tiles beside the warp that multiplies"):
-        lower(hinted(case.func, scheduler="clc"), "sm_100a")
+        lower(hinted(case.func, scheduler="clc", specialise=True), "sm_100a")
 
 
 def test_rows_that_may_change_are_not_read_again():

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -99,8 +100,10 @@ def choose_threads(program: TileProgram) -> ThreadGrid:
             "may lie with all of them."
         )
 
+    together = _live_together(program, shapes)
+
     def cost(grid: ThreadGrid) -> Any:
-        return _cost(grid, shapes, program)
+        return _cost(grid, together, program)
 
     best = min(grids, key=cost)
     # Elements of other threads come through shared memory; that is worth little more registers.
@@ -109,8 +112,8 @@ def choose_threads(program: TileProgram) -> ThreadGrid:
 
 
 def excess(grid: ThreadGrid, program: TileProgram) -> int:
-    """Registers that a thread lacks if all tiles have some at a time."""
-    return _cost(grid, _shapes(program), program)[0]
+    """Registers that a thread lacks for the tiles that it holds at a time."""
+    return _cost(grid, _live_together(program, _shapes(program)), program)[0]
 
 
 def _registers_of(program: TileProgram) -> list[Buffer]:
@@ -202,9 +205,32 @@ def _registers(grid: ThreadGrid, program: TileProgram) -> int:
     return min(arch.registers_per_thread, arch.registers_per_sm // threads) - _OTHER_REGISTERS
 
 
-def _cost(grid: ThreadGrid, shapes: dict[Buffer, tuple[int, int]], program: TileProgram) -> Any:
+def _live_together(
+    program: TileProgram, shapes: dict[Buffer, tuple[int, int]]
+) -> list[dict[Buffer, tuple[int, int]]]:
+    """For each statement the tiles that hold values before, in or after it, with their shapes."""
+    used = [ir.uses(raw) & shapes.keys() for raw in program.body if not _allocates(raw)]
+    spans = {
+        tile: [number for number, tiles in enumerate(used) if tile in tiles] for tile in shapes
+    }
+    return [
+        {tile: shapes[tile] for tile, at in spans.items() if at and at[0] <= number <= at[-1]}
+        for number in range(len(used))
+    ]
+
+
+def _allocates(raw: Any) -> bool:
+    return isinstance(raw, tirx.AllocBuffer)
+
+
+def _cost(
+    grid: ThreadGrid, together: list[dict[Buffer, tuple[int, int]]], program: TileProgram
+) -> Any:
     """What is better is less: no spills, few words, few warpgroups, a warp for each row."""
-    words = sum(itertools.starmap(lambda tile, shape: _words(grid, tile, shape), shapes.items()))
+    words = max(
+        (sum(itertools.starmap(partial(_words, grid), tiles.items())) for tiles in together),
+        default=0,
+    )
     spills = max(0, words - _registers(grid, program))
     to_warp = abs(grid.across.bit_length() - 1 - _LOG_LANES)
     return spills, max(words, _EASY_WORDS), grid.threads, words, to_warp

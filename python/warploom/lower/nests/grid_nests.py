@@ -39,15 +39,22 @@ def on_grid(
     Decline
         If an element that a thread needs lies with another thread.
     """
-    single = {loop.loop_var: tirx.const(0, "int32") for loop in nest.loops if int(loop.extent) == 1}
-    counted = {loop.loop_var: int(loop.extent) for loop in nest.loops if int(loop.extent) > 1}
+    places = {index for _, indices in accesses for index in indices if isinstance(index, Var)}
+    # A loop of one iteration counts, where a tile has more elements than the author's.
+    counted = {
+        loop.loop_var: int(loop.extent) for loop in nest.loops
+        if int(loop.extent) > 1 or loop.loop_var in places
+    }  # fmt: skip
+    single = {
+        loop.loop_var: tirx.const(0, "int32") for loop in nest.loops
+        if loop.loop_var not in counted
+    }  # fmt: skip
     parts = parts_of(ir.seq(ir.substitute(part.raw, single) for part in nest.parts))
     accesses = [
         (buffer, [ir.as_expr(ir.substitute(index, single)) for index in indices])
         for buffer, indices in accesses
     ]
-    loops = [each.loop_var for each in nest.loops]
-    buffer, indices = _governing(accesses, counted, loops, grid)
+    buffer, indices = _governing(accesses, counted, nest, grid)
     tile = context.tile(buffer)
     numbers = np.unravel_index(tile.table, tile.shape)
     counts = {
@@ -85,9 +92,11 @@ def on_grid(
 
 
 def _governing(
-    accesses: list[_Access], counted: dict[Var, int], loops: list[Var], grid: ThreadGrid
+    accesses: list[_Access], counted: dict[Var, int], nest: Nest, grid: ThreadGrid
 ) -> tuple[Buffer, Sequence[Any]]:
     """The smallest tile whose elements the nest counts; a tile of its extents, if none does."""
+    loops = [each.loop_var for each in nest.loops]
+    stored = {store.buffer for store in nest.stores}
     bare = [
         access for access in accesses
         if {index for index in access[1] if isinstance(index, Var)} == set(counted)
@@ -97,7 +106,13 @@ def _governing(
         )
     ]  # fmt: skip
     if bare:
-        return min(bare, key=lambda access: int(np.prod([int(e) for e in access[0].shape])))
+        # Who holds an element of a result computes it; vectors have copies of theirs.
+        return min(
+            bare,
+            key=lambda access: (
+                access[0] not in stored, -len(access[1]), np.prod([int(e) for e in access[0].shape])
+            ),
+        )  # fmt: skip
     if len(loops) != 2 or not counted:
         raise Decline(
             f"A nest of {len(loops)} loops uses parts of tiles in registers; index the tiles by "

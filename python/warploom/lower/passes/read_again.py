@@ -65,8 +65,7 @@ def read_again(program: TileProgram) -> TileProgram:
     if width >= columns:
         raise Decline(f"{rows} rows of {columns} elements are no long rows.")
     again = _Again(long, columns, width)
-    body = [leaf for statement in program.block for leaf in again.statement(statement)]
-    return program.replace(body=tuple(body)).decided(
+    return program.replace(body=tuple(again.run(program.block))).decided(
         f"rows of {columns} elements: read again for each use, {width} elements at a time"
     )
 
@@ -79,6 +78,39 @@ def _may_be(buffer: Buffer, other: Buffer) -> bool:
     return alike and tvm_ffi.structural_equal(buffer.shape, other.shape)
 
 
+@dataclass(frozen=True)
+class _Stores:
+    """A nest that stores elements of rows to memory.
+
+    Attributes
+    ----------
+    nest : Nest
+    column : Var
+        Its loop variable that counts the elements of a row.
+    parts : list of Stmt
+        Its statements, without elements of long tiles.
+    """
+
+    nest: Nest
+    column: Var
+    parts: list[Stmt]
+
+    def loops(self, inner: list[Stmt], column: Var, width: int) -> Stmt:
+        """The loops of the nest around other statements, with so many elements of a row."""
+        for loop in reversed(self.nest.loops):
+            if loop.loop_var.same_as(self.column):
+                inner = [ir.loop(column, width, inner)]
+            else:
+                inner = [ir.loop(loop.loop_var, loop.extent, inner)]
+        return inner[0]
+
+    @property
+    def single(self) -> tirx.BufferStore | None:
+        """The store that the nest of rows and columns consists of, if it does."""
+        is_store = len(self.parts) == 1 and isinstance(self.parts[0], tirx.BufferStore)
+        return self.parts[0] if is_store and len(self.nest.loops) == 2 else None
+
+
 @dataclass
 class _Again:
     """Goes through a program; ``formulas`` has how elements of long tiles are computed."""
@@ -87,6 +119,26 @@ class _Again:
     columns: int
     width: int
     formulas: dict[Buffer, _Formula] = field(default_factory=dict)
+    #: Stores to memory that follow each other: they go through the row together.
+    stores: list[_Stores] = field(default_factory=list)
+
+    def run(self, statements: Sequence[Statement]) -> list[Stmt]:
+        """The statements in place of a program's."""
+        result: list[Stmt] = []
+        for statement in statements:
+            if not self._joins(statement):
+                result += self._flush()
+            result += self.statement(statement)
+        return [*result, *self._flush()]
+
+    def _joins(self, statement: Statement) -> bool:
+        """Whether a statement is no reason to store what is to be stored."""
+        used = ir.uses(statement.raw) & self.long
+        if isinstance(statement, Allocation):
+            return True
+        return isinstance(statement, Nest) and bool(used) and all(
+            store.buffer in self.long or is_global(store.buffer) for store in statement.stores
+        )
 
     def statement(self, statement: Statement) -> list[Stmt]:
         """The statements in its place."""
@@ -107,9 +159,9 @@ class _Again:
         if any(store.buffer in self.long for store in statement.stores):
             self._define(statement)
             return []
-        result = self._nest(statement)
-        self._changes(statement)
-        return result
+        inlined = [self._part(part) for part in statement.parts]
+        self.stores.append(_Stores(statement, self._column_of(statement), inlined))
+        return []
 
     def _changes(self, statement: Statement) -> None:
         """Forget formulas of what a statement changes, or may change: kernels work in place."""
@@ -174,25 +226,65 @@ class _Again:
         body = tirx.AttrStmt(0, PART_OF_ROW, part, ir.seq(make(part * self.width)))
         return ir.loop(part, count, [body], _KEPT)
 
-    def _nest(self, nest: Nest) -> list[Stmt]:
-        """A nest that stores elements of memory, in parts."""
-        columns = self._column_of(nest)
-        ragged = self.columns % self.width != 0
+    def _flush(self) -> list[Stmt]:
+        """Store what is to be stored, all of it in one loop over parts of a row."""
+        stores, self.stores = self.stores, []
+        if not stores:
+            return []
+        if len(stores) == 1:
+            result = [self._in_parts(lambda start: [self._stored(stores[0], start)])]
+        else:
+            result = self._stored_together(stores)
+        for each in stores:
+            self._changes(each.nest)
+        return result
+
+    def _in_row(self, inner: list[Stmt], place: Any) -> list[Stmt]:
+        """Statements for a place of a row, if it is one."""
+        return [ir.when(place < self.columns, inner)] if self.columns % self.width else inner
+
+    def _stored(self, stores: _Stores, start: Any) -> Stmt:
+        """The stores of one part of a row."""
+        local = Var(stores.column.name, "int32")
+        inner = [ir.substitute(raw, {stores.column: start + local}) for raw in stores.parts]
+        nest = stores.loops(self._in_row(inner, start + local), local, self.width)
+        return ir.seq(ir.renewed([nest]))
+
+    def _stored_together(self, stores: list[_Stores]) -> list[Stmt]:
+        """Several stores: of each part all values are computed before one of them is stored.
+
+        One of them may go where another reads.
+        """
+        if any(each.single is None for each in stores):
+            raise Decline(
+                "Several nests store a long row one after the other under conditions; store it in "
+                "one nest, or without."
+            )
+        tiles = [
+            tirx.decl_buffer(
+                (int(one.nest.loops[0].extent), self.width), str(one.single.buffer.dtype),
+                f"{one.single.buffer.name}_part", scope="fragment",
+            )
+            for one in stores
+        ]  # fmt: skip
 
         def make(start: Any) -> list[Stmt]:
-            local = Var(columns.name, "int32")
-            inner = [self._part(part) for part in nest.parts]
-            inner = [ir.substitute(raw, {columns: start + local}) for raw in inner]
-            if ragged:
-                inner = [ir.when(start + local < self.columns, inner)]
-            for loop in reversed(nest.loops):
-                if loop.loop_var.same_as(columns):
-                    inner = [ir.loop(local, self.width, inner)]
-                else:
-                    inner = [ir.loop(loop.loop_var, loop.extent, inner)]
-            return ir.renewed(inner)
+            values, moves = [], []
+            for each, tile in zip(stores, tiles, strict=True):
+                store, row = each.single, each.nest.loops[0].loop_var
+                for to, result in ((tile, values), (None, moves)):
+                    local = Var(each.column.name, "int32")
+                    value = tile[row, local] if to is None else store.value
+                    raw = tirx.BufferStore(
+                        store.buffer if to is None else tile, value,
+                        store.indices if to is None else [row, local], store.span,
+                    )  # fmt: skip
+                    inner = ir.substitute(raw, {each.column: start + local})
+                    nest = each.loops(self._in_row([inner], start + local), local, self.width)
+                    result += ir.renewed([nest])
+            return [*values, *moves]
 
-        return [self._in_parts(make)]
+        return [*map(tirx.AllocBuffer, tiles), self._in_parts(make)]
 
     def _part(self, part: Part) -> Stmt:
         if isinstance(part, Guard):

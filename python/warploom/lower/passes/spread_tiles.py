@@ -74,22 +74,26 @@ def _in_registers(program: TileProgram) -> TileProgram:
         if parts == rows:
             program = split
     try:
-        require_room(grid, program)
-    except Decline as no_room:
+        return read_again(program)
+    except Decline as reason:
         try:
-            return read_again(program)
-        except Decline as reason:
+            require_room(choose_threads(program), program)
+        except Decline as no_room:
             raise Decline(f"{no_room} Its rows are not read again in parts: {reason}") from reason
     return program
 
 
 def _vectors(program: TileProgram) -> set[Buffer]:
-    """Matrices of one column; and those of one row, if others have more."""
+    """Matrices of one column or of one row, if others have more; and what such are reduced to."""
     tiles = [t for t in allocations(program.body) if t.scope() in TILE_SCOPES and len(t.shape) == 2]
-    rows = max((int(tile.shape[0]) for tile in tiles if int(tile.shape[1]) > 1), default=1)
+    results = {one.raw.args[0].source for one in walk(program.block) if isinstance(one, Reduction)}
+    others = [tile for tile in tiles if tile not in results]
+    rows = max((int(tile.shape[0]) for tile in others if int(tile.shape[1]) > 1), default=1)
+    columns = max((int(tile.shape[1]) for tile in others), default=1)
     return {
         tile for tile in tiles
-        if int(tile.shape[1]) == 1 or (int(tile.shape[0]) == 1 and rows > 1)
+        if (int(tile.shape[1]) == 1 and (columns > 1 or tile in results))
+        or (int(tile.shape[0]) == 1 and rows > 1)
     }  # fmt: skip
 
 
