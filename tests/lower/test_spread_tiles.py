@@ -73,6 +73,15 @@ def test_a_shared_tile_is_transposed_by_one_warpgroup_or_more(rng):
         check(dataclasses.replace(case, func=func), rng, "sm_100a")
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("specialise", [True, False])
+@pytest.mark.parametrize("name", ["softmax", "masked_log_softmax", "add_in_place"])
+@pytest.mark.some(3)
+def test_fragments_of_the_tensor_core_hold_tiles_too(name, specialise, arch, rng):
+    """As a hint wants it: 64 rows a warpgroup, also where accumulators lie in tensor memory."""
+    check(PROGRAMS[name](70, 40, 64, "float32"), rng, arch, specialise=specialise)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_passes_keep_the_sequential_meaning(name, rng):
     case = PROGRAMS[name](5, 72, 4, "float32")
@@ -113,6 +122,24 @@ def test_the_grid_of_threads_follows_from_the_program():
     assert grid_of(softmax(64, 1002, 1, "float16")).vector == 2
     # Halves of a row lie with the same threads, if that costs no registers.
     assert 256 % grid_of(row_programs.gated(8, 256, 8, "float32")).columns == 0
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "word"),
+    [
+        (1024, "float16", '"v4", "u32"'), (1000, "float32", '"v4", "u32"'),
+        (1002, "bfloat16", '"", "u32"'), (1001, "float32", None),
+    ],
+)  # fmt: skip
+def test_neighbours_move_together(n, dtype, word):
+    """Rows of words of up to 16 bytes are read and written by such words alone."""
+    lines = lower(row_programs.softmax(4, n, 1, dtype).func).script().splitlines()
+    accesses = [line for line in lines if "X[" in line or "Y[" in line]
+    assert accesses
+    if word is None:
+        assert not any("T.ptx" in line for line in accesses)
+    else:
+        assert all("T.ptx" in line and word in line for line in accesses)
 
 
 def test_what_is_decided_is_said():
