@@ -120,6 +120,8 @@ def test_the_grid_of_threads_follows_from_the_program():
     # Rows that do not begin with words are read element by element.
     assert grid_of(softmax(64, 1001, 1, "float16")).vector == 1
     assert grid_of(softmax(64, 1002, 1, "float16")).vector == 2
+    # As many rows as columns: what is stored for each row says nothing of neighbours.
+    assert grid_of(row_programs.masked_log_softmax(64, 64, 64, "float32")).vector == 4
     # Halves of a row lie with the same threads, if that costs no registers.
     assert 256 % grid_of(row_programs.gated(8, 256, 8, "float32")).columns == 0
 

@@ -163,7 +163,9 @@ def _vector(
     bits = [bits_of(str(tile.dtype)) for tile, shape in shapes.items() if shape[1] == columns]
     rows_of_memory = [columns]
     for access in accesses:
-        if is_global(access.buffer) and access.column == columns:
+        # Beside a matrix, a buffer of one dimension has an element for each row, or is short.
+        decides = is_global(access.buffer) and (rows == 1 or len(access.buffer.shape) > 1)
+        if decides and access.column == columns:
             bits.append(bits_of(str(access.buffer.dtype)))
             pitch = access.buffer.shape[-1]
             rows_of_memory.append(int(pitch) if isinstance(pitch, tirx.IntImm) else 1)
