@@ -54,8 +54,6 @@ def _may_move(program: TileProgram, plan: PipelinePlan) -> dict[Buffer, bool]:
     consumers = int(program.id("warpgroup").extents[0])
     allocated = list(allocations(program.body))
     tiles = [tile for tile in allocated if is_accumulator(tile)]
-    if not tiles:
-        raise Decline("The program has no MMA; there is nothing to do for the tensor core.")
     own = own_tiles(program)
     tiles += [tile for tile in allocated if is_consumer_tile(tile, plan) and tile not in own]
     return {
