@@ -239,7 +239,7 @@ def grouped_case(m, rng):
 
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("on_host", [True, False], ids=["CPU", "GPU"])
-@pytest.mark.parametrize("m", [5, 70])
+@pytest.mark.parametrize("m", [1, 5, 70])
 @pytest.mark.parametrize("made", [quantised_case, block_scaled_case, grouped_case])
 def test_references_compute_what_numpy_does(made, m, on_host, rng, monkeypatch, tmp_path) -> None:
     func, inputs, right, dtype = made(m, rng)

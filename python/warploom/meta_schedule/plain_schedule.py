@@ -41,15 +41,14 @@ def scheduled_apart(mod: tvm.IRModule) -> tvm.IRModule | None:
 
 def _schedule(sch: Schedule, block: Any, spatial: list[Any], summed: list[Any]) -> None:
     """Threads for one block: rows are all axes but the last, which is the columns."""
-    units = 2 - len(spatial)
     while len(spatial) < 2:
         spatial.insert(0, sch.add_unit_loop(spatial[0] if spatial else block))
     sch.reorder(*spatial, *summed)
     axes = [sch.fuse(*spatial[:-1]), spatial[-1]]
     # More threads than one for a loop of one iteration would all store what only the first summed.
     parts = [
-        sch.split(axis, [1, 1, 1] if number < units else [None, _THREADS, _ELEMENTS])
-        for number, axis in enumerate(axes)
+        sch.split(axis, [1, 1, 1] if _is_single(sch, axis) else [None, _THREADS, _ELEMENTS])
+        for axis in axes
     ]
     (by, ty, rows), (bx, tx, columns) = parts
     sch.reorder(by, bx, ty, tx, *summed, rows, columns)
@@ -60,3 +59,9 @@ def _schedule(sch: Schedule, block: Any, spatial: list[Any], summed: list[Any]) 
     if summed:
         sch.reverse_compute_at(sch.cache_write(block, 0, "local"), tx)
         sch.decompose_reduction(block, summed[0])
+
+
+def _is_single(sch: Schedule, loop: Any) -> bool:
+    """Whether a loop has one iteration."""
+    extent = sch.get(loop).extent
+    return isinstance(extent, tvm.tirx.IntImm) and int(extent) == 1

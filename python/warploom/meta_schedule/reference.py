@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
+from tvm.runtime import Executable
 from tvm.s_tir import SBlock
 from tvm.s_tir import dlight as dl
 from tvm.s_tir.analysis import estimate_tir_flops
@@ -105,24 +106,26 @@ def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
     if runs_on_host(mod):
         built = tvm.compile(mod, Target("llvm"))
     else:
-        built = tvm.compile(_scheduled(mod, target), target)
+        built = _compiled(mod, target)
     built.export_library(str(path))
 
 
-def _scheduled(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """The module as kernels, by TVM's rules where they can."""
+def _compiled(mod: tvm.IRModule, target: Target) -> Executable:
+    """The module as kernels, by TVM's rules where they lead to some."""
     rules = (
         dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(),
         dl.gpu.Fallback(),
     )  # fmt: skip
     try:
         with target:
-            return dl.ApplyDefaultSchedule(*rules)(mod)
-    except (AssertionError, RuntimeError):  # the rule for GEMMs fails where one is read twice
+            return tvm.compile(dl.ApplyDefaultSchedule(*rules)(mod), target)
+    # Each rule fails in a way of its own: an operand that is read twice is an AssertionError, one
+    # row of packed weights a KeyError, and what a rule made of a block may not compile.
+    except Exception:
         made = scheduled_apart(mod)
         if made is None:
             raise
-        return made
+        return tvm.compile(made, target)
 
 
 def runs_on_host(mod: tvm.IRModule) -> bool:
