@@ -103,10 +103,7 @@ def build_reference(func: PrimFunc, target: Target, path: Path) -> None:
         The library to write.
     """
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    if runs_on_host(mod):
-        built = tvm.compile(mod, Target("llvm"))
-    else:
-        built = _compiled(mod, target)
+    built = tvm.compile(mod, Target("llvm")) if runs_on_host(mod) else _compiled(mod, target)
     built.export_library(str(path))
 
 

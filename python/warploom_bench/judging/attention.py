@@ -11,11 +11,8 @@ from warploom.meta_schedule.measure import Argument
 from warploom.programs import attention
 from warploom_bench.attention import AttentionShape, random_shapes
 from warploom_bench.judging.changes import each
-from warploom_bench.judging.family import Family, stages_that_fit
+from warploom_bench.judging.family import Family
 from warploom_bench.judging.sampled import attention_result
-
-#: Bytes of a row of a chunk of the result: 64 elements.
-_CHUNK_BYTES = 64 * 2
 
 
 def _attention(shape: AttentionShape, config: Config) -> PrimFunc:
@@ -32,11 +29,6 @@ def _attention_arguments(shape: AttentionShape) -> tuple[Argument, ...]:
     return tensor(shape.heads), *2 * (tensor(shape.shared_heads),), tensor(shape.heads)
 
 
-def _attention_stages(shape: AttentionShape, config: Config) -> int:
-    other = config.tile_m * (shape.head_dim * 2 + config.store_buffers * _CHUNK_BYTES)
-    return min(config.stages, stages_that_fit(2 * config.tile_n * shape.head_dim * 2, other))
-
-
 _ATTENTION_CHANGES = (
     *each("tile_m", 64, 128, 192),
     *each("tile_n", 48, 64, 80, 96, 112, 128, 144, 160, 176, 192), *each("stages", 2, 3),
@@ -48,5 +40,5 @@ ATTENTION = Family(
         s.tokens, s.head_dim, s.heads, s.shared_heads, s.batch, s.causal
     ),
     family, _attention, _attention_arguments, _ATTENTION_CHANGES,
-    _attention_stages, result=attention_result,
+    result=attention_result,
 )  # fmt: skip

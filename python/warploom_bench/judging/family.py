@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,10 @@ from tvm.tirx import PrimFunc
 
 from warploom.decide import choose
 from warploom.decide.config import Config
+from warploom.decide.legality import deepest
 from warploom.decide.machine import Machine
 from warploom.meta_schedule.measure import Argument
-from warploom.target import SM90A
 from warploom_bench.judging.changes import Change
-
-#: Bytes of shared memory for barriers, and for what the places of tiles lose to their alignment.
-_SPARE_BYTES = 3 * 1024
-_MOST_STAGES = 12
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,6 @@ class Family:
         Shapes and dtypes of its tensors, the result last.
     changes : tuple of mapping
         What a search changes.
-    stages : callable
-        As many stages of a config as fit; 0 if the case has no kernel of the config.
     reference : callable
         What the program computes, as a function in S-TIR; None where numpy computes it.
     apart : bool
@@ -60,7 +54,6 @@ class Family:
     program: Callable[[Any, Config], PrimFunc]
     arguments: Callable[[Any], tuple[Argument, ...]]
     changes: tuple[Change, ...]
-    stages: Callable[[Any, Config], int]
     reference: Callable[[Any], PrimFunc] | None = None
     apart: bool = False
     result: Callable[[Any, list[np.ndarray]], np.ndarray] | None = None
@@ -78,12 +71,5 @@ class Family:
         return self.module.predicted(self.problem(shape), config, machine)
 
     def fitted(self, shape: Any, config: Config) -> Config | None:
-        """A config with as many stages as fit; None if there is no place for two."""
-        stages = self.stages(shape, config)
-        return replace(config, stages=stages) if stages >= 2 else None
-
-
-def stages_that_fit(step_bytes: int, other_bytes: int, ctas_per_sm: int = 1) -> int:
-    """As many stages of so many bytes as fit beside others of shared memory."""
-    left = SM90A.shared_bytes_of_each(ctas_per_sm) - _SPARE_BYTES - other_bytes
-    return max(0, min(_MOST_STAGES, left // step_bytes))
+        """A config with as many stages as fit; None if no kernel has its other choices."""
+        return deepest(self.problem(shape), config)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from tvm.tirx import PrimFunc
 
-from warploom.decide import plain_gemm
-from warploom.decide.candidates import most_stages
 from warploom.decide.config import Config
 from warploom.decide.families import block_scaled as block_scaled_family
 from warploom.decide.families import grouped as grouped_family
@@ -25,11 +23,8 @@ from warploom_bench.dequant import DequantShape
 from warploom_bench.grouped import GroupedShape
 from warploom_bench.judging import references
 from warploom_bench.judging.changes import each, tiles
-from warploom_bench.judging.family import Family, stages_that_fit
+from warploom_bench.judging.family import Family
 from warploom_bench.unseen_programs import draw_block_scaled, draw_grouped, draw_quantised
-
-#: Bytes for the result's chunks, which are as large as two of two warpgroups.
-_CHUNK_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
@@ -73,17 +68,6 @@ def _quantised_arguments(shape: DequantShape) -> tuple[Argument, ...]:
         ((m, k), dtype), ((n, k * shape.bits // 32), "uint32"),
         ((k // shape.scale_group, n), dtype), ((m, n), dtype),
     )  # fmt: skip
-
-
-def _quantised_stages(shape: DequantShape, config: Config) -> int:
-    rows, columns, depth = config.tile_m, config.tile_n, config.tile_k
-    if shape.k % depth or shape.k // depth < config.split_k:
-        return 0
-    scales = columns * 2 * max(1, depth // shape.scale_group)
-    step = rows * depth * 2 + columns * depth * shape.bits // 8 + scales
-    sums = config.slice_k - 1 + (config.reduce_through == "cluster")
-    fitting = stages_that_fit(step, rows * columns * (2 + 4 * sums), config.ctas_per_sm)
-    return fitting // config.slice_k * config.slice_k
 
 
 def _block_scaled(shape: BlockScaledShape, config: Config) -> PrimFunc:
@@ -151,21 +135,19 @@ GEMMS = (
     Family(
         "quantised", lambda suite: [DequantShape(**one) for one in draw_quantised(suite)],
         lambda s: QuantisedProblem(s.m, s.n, s.k, s.bits), quantised_family, _quantised,
-        _quantised_arguments, _QUANTISED_CHANGES, _quantised_stages, references.quantised,
+        _quantised_arguments, _QUANTISED_CHANGES, references.quantised,
     ),
     Family(
         "block-scaled",
         lambda suite: [BlockScaledShape(**one) for one in draw_block_scaled(suite)],
         lambda s: BlockScaledProblem(s.m, s.n, s.k), block_scaled_family, _block_scaled,
         _block_scaled_arguments, _BLOCK_SCALED_CHANGES,
-        lambda s, c: stages_that_fit((c.tile_m + c.tile_n) * c.tile_k, _CHUNK_BYTES),
         references.block_scaled,
     ),
     Family(
         "grouped", lambda suite: [UnevenGroups(**one) for one in draw_grouped(suite)],
         lambda s: GroupedProblem(s.groups, s.m, s.n, s.k, s.dtype, s.dtype), grouped_family,
         _grouped, _grouped_arguments, _GROUPED_CHANGES,
-        lambda s, c: most_stages(c, plain_gemm(s.m, s.n, s.k, s.dtype, s.dtype)),
         references.grouped, apart=True, given=lambda s: {2: s.starts},
     ),
 )  # fmt: skip

@@ -9,14 +9,15 @@ tile of 64 queries is the fastest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warploom.decide.config import Config
+from warploom.decide.families.ranked import LEAST_STAGES
 from warploom.decide.machine import Machine
 from warploom.decide.price.attention import attention_work
 from warploom.decide.price.model import price
 from warploom.decide.price.work import UNKNOWN_EXTENT
-from warploom.target import ARCHS, SM90A, WGMMA_M
+from warploom.target import ARCHS, SM90A, WGMMA_M, wgmma_kind
 
 #: Queries and keys of a step, by the widest head for which no register is spilled, without a mask
 #: and causal: logits, weights and sums lie in registers. 192 queries are three warpgroups.
@@ -50,6 +51,9 @@ _MMA_K = 16
 _STAGES = 2
 #: Bytes of an element.
 _BYTES = 2
+#: Warpgroups that compute, and keys of a step, at most; the instruction of the MMAs.
+_MOST_WARPGROUPS, _MOST_KEYS = 3, 256
+_KIND = wgmma_kind("float16", "float16", "float32")
 #: Queries of all heads beyond which the order of heads matters little: each CTA has hundreds of
 #: tiles.
 _MOST_QUERIES = 1 << 23
@@ -118,13 +122,48 @@ def config_of(problem: AttentionProblem, queries: int, keys: int, stages: int = 
     """
     warpgroups = next((n for n in (3, 2, 1) if queries % (n * WGMMA_M) == 0), 1)
     ordered = problem.head_dim <= _ORDERED[problem.causal] and warpgroups > 1
-    operands = (queries + stages * 2 * keys) * problem.head_dim * _BYTES
-    left = ARCHS[problem.arch].shared_bytes_of_each(1) - operands - _MBARRIERS
-    return Config(
+    config = Config(
         queries, keys, problem.head_dim, stages=stages,
         order_mmas=ordered and problem.arch == SM90A.name,
-        store_buffers=2 if 2 * queries * _CHUNK * _BYTES <= left else 1,
     )  # fmt: skip
+    fits = _shared_bytes(problem, config) <= ARCHS[problem.arch].shared_bytes_of_each(1)
+    return config if fits else config.replace(store_buffers=1)
+
+
+def why_not_attention(problem: AttentionProblem, config: Config) -> str | None:
+    """Why no kernel for a problem can have these choices; None if a kernel can."""
+    queries, keys, arch = config.tile_m, config.tile_n, ARCHS[problem.arch]
+    most = _MOST_WARPGROUPS * WGMMA_M
+    if queries % WGMMA_M or queries > most or keys % _MMA_K or keys > _MOST_KEYS:
+        return (
+            f"A step of {queries} queries and {keys} keys: queries are a multiple of {WGMMA_M} up "
+            f"to {most}, keys of {_MMA_K} up to {_MOST_KEYS}."
+        )
+    columns, warpgroups = max(keys, problem.head_dim), queries // WGMMA_M
+    needed = _KIND.launch_registers(columns)
+    given = replace(config, consumers=warpgroups, ctas_per_sm=1).launch_registers(arch)
+    if arch is SM90A and needed > given:
+        return (
+            f"An MMA of {columns} columns needs {needed} registers at the launch, and a thread of "
+            f"{warpgroups} warpgroups that compute has {given}: use fewer keys or queries."
+        )
+    needed, limit = _shared_bytes(problem, config), arch.shared_bytes_of_each(1)
+    if needed > limit:
+        return (
+            f"{config.stages} stages of {keys} keys and values beside {queries} queries need "
+            f"{needed} bytes of shared memory, a CTA has {limit}; use fewer stages, keys or "
+            "queries."
+        )
+    return None
+
+
+def deepest_attention(problem: AttentionProblem, config: Config) -> Config | None:
+    """The config of a tile with as many of its stages as fit; None if no kernel has the tile."""
+    for stages in range(config.stages, LEAST_STAGES - 1, -1):
+        found = config_of(problem, config.tile_m, config.tile_n, stages)
+        if why_not_attention(problem, found) is None:
+            return found
+    return None
 
 
 def heads_at_a_time(
@@ -166,6 +205,13 @@ def heads_at_a_time(
     bytes_of_head = tokens * 2 * problem.head_dim * _BYTES
     room = machine.gpu.l2_bytes * _OF_L2
     return next(n for n in numbers if n == 1 or -(-n // share) * bytes_of_head <= room)
+
+
+def _shared_bytes(problem: AttentionProblem, config: Config) -> int:
+    """Shared memory of a CTA: operands, chunks of the result, mbarriers."""
+    rows = config.tile_m + config.stages * 2 * config.tile_n
+    chunks = config.store_buffers * config.tile_m * _CHUNK
+    return (rows * problem.head_dim + chunks) * _BYTES + _MBARRIERS
 
 
 def _fitted(problem: AttentionProblem, queries: int, keys: int) -> Config:

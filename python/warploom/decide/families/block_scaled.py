@@ -102,6 +102,13 @@ def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | N
     return why_no_room(config, _gemm(problem), stage_of(problem.dtype, config), arch)
 
 
+def deepest_block_scaled(problem: BlockScaledProblem, config: Config) -> Config | None:
+    """A config with as many stages as fit and help; None if no kernel has its other choices."""
+    tiles = stage_of(problem.dtype, config)
+    found = with_stages(config.replace(stages=1), _gemm(problem), tiles, ARCHS[problem.arch])
+    return found if found is not None and why_not_block_scaled(problem, found) is None else None
+
+
 @lru_cache(maxsize=512)
 def _configs(problem: BlockScaledProblem, machine: Machine) -> tuple[Config, ...]:
     problem = replace(problem, m=_UNKNOWN_ROWS if problem.m is None else problem.m)

@@ -138,6 +138,13 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
     return config.why_not(gemm, arch)
 
 
+def deepest_grouped(problem: GroupedProblem, config: Config) -> Config | None:
+    """A config with as many stages as fit and help; None if no kernel has its other choices."""
+    tiles = _stage(problem, config)
+    found = with_stages(config.replace(stages=1), _gemm(problem), tiles, ARCHS[problem.arch])
+    return found if found is not None and why_not_grouped(problem, found) is None else None
+
+
 @dataclass(frozen=True)
 class Fill:
     """What groups need of a kernel, as far as their number and that of all rows tell.
@@ -227,8 +234,7 @@ def _candidates(problem: GroupedProblem) -> Iterator[Config]:
         config = Config(
             rows, columns, depth, 1, consumers=CONSUMERS[rows], cluster_n=width, pdl=False
         )
-        size = bits_of(problem.dtype) // 8
-        tiles = tuple(size * tile for tile in stage_of(problem.dtype, config))
+        tiles = _stage(problem, config)
         found = with_stages(config, gemm, tiles, arch)
         if found is not None and columns >= _WIDE:
             found = with_buffers(found, gemm, tiles, problem.arch)
@@ -251,6 +257,12 @@ def _tiles(problem: GroupedProblem) -> Iterator[tuple[int, int, int]]:
             yield *tile, BLOCK
         else:
             yield from ((*tile, row * 8 // bits_of(problem.dtype)) for row in _STEP_BYTES)
+
+
+def _stage(problem: GroupedProblem, config: Config) -> tuple[int, ...]:
+    """Bytes that a stage has of X and of W."""
+    size = bits_of(problem.dtype) // 8
+    return tuple(size * tile for tile in stage_of(problem.dtype, config))
 
 
 def _gemm(problem: GroupedProblem) -> GemmProblem:

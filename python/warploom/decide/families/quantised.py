@@ -140,6 +140,15 @@ def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
     )
 
 
+def deepest_quantised(problem: QuantisedProblem, config: Config) -> Config | None:
+    """A config with as many stages as fit and help; None if no kernel has its other choices."""
+    found = with_stages(
+        config.replace(stages=config.slice_k), _gemm(problem), _stage(problem, config),
+        ARCHS[problem.arch], _aside(problem, config),
+    )  # fmt: skip
+    return found if found is not None and why_not_quantised(problem, found) is None else None
+
+
 @lru_cache(maxsize=512)
 def _configs(problem: QuantisedProblem, machine: Machine) -> tuple[Config, ...]:
     problem = replace(problem, m=problem.m or _UNKNOWN_ROWS)
@@ -159,7 +168,7 @@ def predicted(problem: QuantisedProblem, config: Config, machine: Machine) -> fl
 
 def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]:
     """Legal configs whose tiles and clusters the problem has a use for."""
-    gemm, arch, hopper = _gemm(problem), ARCHS[problem.arch], problem.arch == SM90A.name
+    hopper = problem.arch == SM90A.name
     tiles = product(
         _SHARES if hopper else _OTHER_SHARES, _rows(problem.m, hopper),
         _CONSUMERS if hopper else _CONSUMERS[:2],
@@ -172,12 +181,9 @@ def _candidates(problem: QuantisedProblem, machine: Machine) -> Iterator[Config]
         if not _is_of_use(share, tile, problem, machine):
             continue
         for slice_k in _slices(share, consumers) if hopper else (1,):
-            config = replace(tile, stages=slice_k, slice_k=slice_k)
-            config = with_stages(
-                config, gemm, _stage(problem, config), arch, _aside(problem, config)
-            )
-            if config is not None and why_not_quantised(problem, config) is None:
-                yield config
+            found = deepest_quantised(problem, tile.replace(stages=slice_k, slice_k=slice_k))
+            if found is not None:
+                yield found
 
 
 def _slices(share: dict[str, Any], consumers: int) -> tuple[int, ...]:
