@@ -92,26 +92,28 @@ def main(arguments: Sequence[str]) -> int:
     target, _ = default_target()
     with target, options.out.open("a") as file:  # the model's choice is that for this GPU
         output = _Output(file, environment(["judge", *arguments]))
-        builder, runner = Builder(options.workers), Runner(options.device or (0,))
-        _measure(options, output, builder, runner, target)
-        builder.close()
-        runner.close()
+        builder = Builder(options.workers)
+        runners = [Runner((device,)) for device in dict.fromkeys(options.device or (0,))]
+        _measure(options, output, builder, runners, target)
+        for one in (builder, *runners):
+            one.close()
     print("\n".join(tables(output.verdicts())))
     return 1 if output.wrong else 0
 
 
 def _measure(
-    options: argparse.Namespace, output: _Output, builder: Builder, runner: Runner, target: Any
-) -> None:
+    options: argparse.Namespace, output: _Output, builder: Builder, runners: Sequence[Runner],
+    target: Any,
+) -> None:  # fmt: skip
     """All rounds, of which the last one has a part of the time for itself."""
     seconds = 60 * options.minutes
     end = time.monotonic() + seconds
     rng = random.Random(options.suite)
     cases = wanted_cases(options)
     rng.shuffle(cases)  # a run that ends early has measured all groups alike
-    searches = [Search(case, rng) for case in cases]
-    until = end - reserve(len(searches), seconds)
-    common = (builder, runner, target)
+    searches = [Search(case, rng, number % len(runners)) for number, case in enumerate(cases)]
+    until = end - reserve(-(-len(searches) // len(runners)), seconds)
+    common = (builder, runners, target)
     for number, count in enumerate(options.rounds, 1):
         phase = f"round {number}"
         output.measured(run_round(searches, count, phase, *common, until), phase, len(searches))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import asdict
 from math import inf
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +27,7 @@ from warploom.target.tvm_target import cuda_target
 from warploom.tile.choices import ROWS
 from warploom_bench import judge
 from warploom_bench.judging.final import reserve, run_final
+from warploom_bench.judging.lanes import in_lanes
 from warploom_bench.judging.search import Search, run_round
 from warploom_bench.judging.verdict import Verdict, read_verdicts, tables, verdicts
 from warploom_bench.measured import read_candidates
@@ -141,9 +144,9 @@ def judged(cases, machine, rounds=(16, 14, 10)) -> list[Verdict]:
     lines = [
         line
         for number, count in enumerate(rounds, 1)
-        for line in run_round(searches, count, f"round {number}", machine, machine, None, inf)
+        for line in run_round(searches, count, f"round {number}", machine, [machine], None, inf)
     ]
-    final = run_final(searches, 5, machine, machine, None, inf)
+    final = run_final(searches, 5, machine, [machine], None, inf)
     lines += [line for lines_of in final for line in lines_of]
     return verdicts(json.loads(json.dumps(asdict(line))) for line in lines)
 
@@ -167,6 +170,67 @@ def test_a_choice_that_is_slow_has_the_ratio_of_the_true_times(tmp_path) -> None
     assert all(len(set(libraries)) == 5 for libraries in machine.asked)
 
 
+class FakeGpu:
+    """One of several runners of a fake machine, and the cases whose configs it has measured."""
+
+    pool = SimpleNamespace(workers=[None])
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine, self.cases = machine, []
+
+    def submit(self, library, kind, arguments):
+        self.cases.append(Path(library).parent.name.split("-")[0])
+        return self.machine.submit(library, kind, arguments)
+
+    def compare(self, libraries, kind, arguments, rounds):
+        self.cases += [Path(library).parent.name.split("-")[0] for library in libraries]
+        return self.machine.compare(libraries, kind, arguments, rounds)
+
+
+@pytest.mark.parametrize(("gpus", "count"), [(4, 10), (4, 3), (2, 7)])
+def test_each_gpu_measures_all_configs_of_its_cases(tmp_path, gpus, count) -> None:
+    machine = FakeMachine(tmp_path, noise=0.01)
+    runners = [FakeGpu(machine) for _ in range(gpus)]
+    cases = [FakeCase("g", [10.0, 9.0, 8.0, 11.0, 12.0]) for _ in range(count)]
+    searches = [Search(case, random.Random(1), at % gpus) for at, case in enumerate(cases)]
+    lines = []
+    for number in (1, 2):
+        lines += run_round(searches, 2, f"round {number}", machine, runners, None, inf)
+        searches.reverse()
+    final = [line for of in run_final(searches, 2, machine, runners, None, inf) for line in of]
+    assert len(lines) == 4 * count and len(final) == 4 * count
+    shares = [set(runner.cases) for runner in runners]
+    assert sum(map(len, shares)) == len(set.union(*shares)) == count, "no case has two GPUs"
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    found = verdicts(json.loads(json.dumps(asdict(line))) for line in [*lines, *final])
+    assert len(found) == count and all(one.ratio is not None for one in found)
+
+
+def test_a_slow_gpu_holds_up_no_other() -> None:
+    told = threading.Event()
+
+    def slow():
+        assert told.wait(60), "the other lane has ended"
+        yield "slow"
+
+    def quick():
+        yield "quick"
+
+    results = in_lanes([slow(), quick()])
+    assert next(results) == "quick"
+    told.set()
+    assert list(results) == ["slow"]
+
+
+def test_an_exception_of_a_lane_is_raised() -> None:
+    def failing():
+        yield 1
+        raise WarploomError("lost")
+
+    with pytest.raises(WarploomError, match="lost"):
+        list(in_lanes([failing(), iter(range(3))]))
+
+
 def test_equal_kernels_are_measured_once(tmp_path) -> None:
     machine = FakeMachine(tmp_path, noise=0.0)
     case = FakeCase("same", [10.0, 9.0, 9.0, 9.5])
@@ -181,7 +245,7 @@ def test_the_final_round_leaves_out_a_choice_without_a_time(tmp_path) -> None:
     machine, case = FakeMachine(tmp_path, noise=0.0), FakeCase("none", [10.0, 9.0])
     search = Search(case, random.Random(1))
     search.times[case.configs[1]] = 9.0
-    assert list(run_final([search], 5, machine, machine, None, inf)) == [] and not machine.asked
+    assert list(run_final([search], 5, machine, [machine], None, inf)) == [] and not machine.asked
 
 
 def test_the_errors_of_predictions(tmp_path) -> None:
@@ -268,10 +332,10 @@ def test_a_round_does_not_wait_for_compilers_behind_its_end(tmp_path) -> None:
     machine, case = FakeMachine(tmp_path, noise=0.0), Slow("slow", [1.0, 2.0, 3.0])
     search = Search(case, random.Random(1))
     until = time.monotonic() + 0.5
-    lines = list(run_round([search], 3, "round 1", machine, machine, None, until))
+    lines = list(run_round([search], 3, "round 1", machine, [machine], None, until))
     assert [line.choice for line in lines] == [True]
-    assert list(run_round([search], 3, "round 2", machine, machine, None, until)) == []
-    ((line,),) = run_final([search], 5, machine, machine, None, inf)
+    assert list(run_round([search], 3, "round 2", machine, [machine], None, until)) == []
+    ((line,),) = run_final([search], 5, machine, [machine], None, inf)
     assert line.choice and line.us == 1.0
 
 

@@ -71,7 +71,7 @@ def machines():
     builder, runner = Builder(1), Runner()
     target, _ = default_target()
     with target:
-        yield builder, runner, target
+        yield builder, [runner], target
     builder.close()
     runner.close()
 
@@ -92,13 +92,13 @@ def test_a_family_from_end_to_end(family, machines) -> None:
 
 @pytest.mark.in_turn(3)
 def test_a_wrong_result_of_some_queries_is_found(machines) -> None:
-    builder, runner, target = machines
+    builder, runners, target = machines
     masked = case_of("attention", replace(SMALL["attention"], tokens=70))
     other = case_of("attention", replace(SMALL["attention"], tokens=70, causal=False))
     other._prepare(builder, target)
     masked._facts, masked._reference = other._facts, other._reference
     search = Search(masked, random.Random(1))
-    (line,) = run_round([search], 1, "round 1", builder, runner, target, inf)
+    (line,) = run_round([search], 1, "round 1", builder, runners, target, inf)
     assert line.us is None and "is wrong" in line.error
 
 

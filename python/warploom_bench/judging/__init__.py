@@ -10,6 +10,7 @@
 | :mod:`changes` | configs of tile programs that are near to others |
 | :mod:`cases` | the cases that options ask for |
 | :mod:`search` | rounds of measurements |
+| :mod:`lanes` | several GPUs side by side |
 | :mod:`final` | the final round |
 | :mod:`line`, :mod:`verdict` | lines of the output, and tables of them |
 """

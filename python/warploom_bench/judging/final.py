@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from warploom.decide.config import Config
 from warploom.errors import WarploomError
 from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.artifact import read_facts
+from warploom_bench.judging.lanes import in_lanes
 from warploom_bench.judging.line import FINAL, JudgeLine
 from warploom_bench.judging.search import Search
 
@@ -26,6 +27,8 @@ _RIVALS, _LOOKED_AT = 4, 12
 _SAMPLES = 4
 #: Seconds of a case, about; and the part of a run that the final round may take.
 _SECONDS, _MOST_PART = 3.0, 0.4
+#: A case with the libraries of its finalists.
+_Wanted = tuple[Search, dict[Config, str]]
 
 
 def reserve(cases: int, seconds: float) -> float:
@@ -50,25 +53,46 @@ def finalists(search: Search, builder: Builder, target: Any) -> dict[Config, str
 
 
 def run_final(
-    searches: Sequence[Search], repetitions: int, builder: Builder, runner: Runner, target: Any,
-    until: float,
+    searches: Sequence[Search], repetitions: int, builder: Builder, runners: Sequence[Runner],
+    target: Any, until: float,
 ) -> Iterator[list[JudgeLine]]:  # fmt: skip
     """The lines of each case, until a moment of ``time.monotonic``."""
-    running: deque[tuple[Search, list[Config], Future[Any]]] = deque()
+    wanted: list[list[_Wanted]] = [[] for _ in runners]
     for search in searches:
+        if configs := finalists(search, builder, target):
+            wanted[search.gpu].append((search, configs))
+    lanes = [
+        _compared(of_gpu, runner, repetitions, until)
+        for of_gpu, runner in zip(wanted, runners, strict=True)
+    ]
+    for search, configs, measured in in_lanes(lanes):
+        yield _lines(search, configs, measured)
+
+
+def _compared(
+    wanted: Sequence[_Wanted], runner: Runner, repetitions: int, until: float
+) -> Iterator[tuple[Search, list[Config], Future[Any]]]:
+    """Cases of one runner with their measurements, in order."""
+    running: deque[tuple[Search, list[Config], Future[Any]]] = deque()
+    for search, configs in wanted:
         if time.monotonic() > until:
             break
-        configs = finalists(search, builder, target)
-        if not configs:
-            continue
         measured = runner.compare(
             list(configs.values()), "cuda", search.case.arguments, _SAMPLES * repetitions
         )
         running.append((search, list(configs), measured))
         while len(running) > len(runner.pool.workers):
-            yield _lines(*running.popleft())
+            yield _ended(running.popleft())
     while running:
-        yield _lines(*running.popleft())
+        yield _ended(running.popleft())
+
+
+def _ended(
+    one: tuple[Search, list[Config], Future[Any]]
+) -> tuple[Search, list[Config], Future[Any]]:
+    """The same, once its measurement has ended."""
+    wait([one[2]])
+    return one
 
 
 def _lines(search: Search, configs: Sequence[Config], future: Future[Any]) -> list[JudgeLine]:

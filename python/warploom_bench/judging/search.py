@@ -16,6 +16,7 @@ from warploom.meta_schedule import Builder, Runner
 from warploom.meta_schedule.measure import Measurement
 from warploom.meta_schedule.runner import outcome
 from warploom_bench.judging.case import Case
+from warploom_bench.judging.lanes import in_lanes
 from warploom_bench.judging.line import JudgeLine
 
 #: Configs of the first round that the model likes best, each of another tile.
@@ -31,10 +32,12 @@ class Search:
     ----------
     times : dict from Config to float
         Microseconds of one measurement each.
+    gpu : int
+        The place of the runner, of several, that measures all of its configs.
     """
 
-    def __init__(self, case: Case, rng: random.Random) -> None:
-        self.case, self.rng = case, rng
+    def __init__(self, case: Case, rng: random.Random, gpu: int = 0) -> None:
+        self.case, self.rng, self.gpu = case, rng, gpu
         self.seen: set[Config] = set()
         self.times: dict[Config, float] = {}
 
@@ -69,9 +72,15 @@ class Search:
         return line
 
 
+#: A config of a search that is being compiled.
+_Built = tuple[Search, Config, Future[str]]
+#: What became of it: its measurement, or why there is none.
+_Result = tuple[Search, Config, Measurement | None, str]
+
+
 def run_round(
-    searches: Sequence[Search], count: int, phase: str, builder: Builder, runner: Runner,
-    target: Any, until: float,
+    searches: Sequence[Search], count: int, phase: str, builder: Builder,
+    runners: Sequence[Runner], target: Any, until: float,
 ) -> Iterator[JudgeLine]:  # fmt: skip
     """Measure so many configs of each case, until a moment of ``time.monotonic``."""
     if time.monotonic() > until:
@@ -81,11 +90,21 @@ def run_round(
         for search in searches
         for config in search.next(count)
     ]
+    lanes = [
+        _measured([one for one in built if one[0].gpu == gpu], runner, until)
+        for gpu, runner in enumerate(runners)
+    ]
+    for search, config, measurement, error in in_lanes(lanes):
+        yield search.line(config, phase, measurement, error)
+
+
+def _measured(built: Sequence[_Built], runner: Runner, until: float) -> Iterator[_Result]:
+    """The results of configs that one runner measures, in order."""
     running: deque[tuple[Search, Config, Future[Any]]] = deque()
 
-    def finished() -> JudgeLine:
+    def finished() -> _Result:
         search, config, trial = running.popleft()
-        return search.line(config, phase, *outcome(trial))
+        return search, config, *outcome(trial)
 
     for search, config, library in built:
         left = until - time.monotonic()
@@ -99,7 +118,7 @@ def run_round(
             library.cancel()
             continue
         except WarploomError as error:
-            yield search.line(config, phase, None, str(error))
+            yield search, config, None, str(error)
             continue
         running.append((search, config, trial))
         while len(running) > len(runner.pool.workers):
