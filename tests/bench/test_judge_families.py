@@ -13,7 +13,9 @@ import pytest
 import tvm
 import tvm_ffi
 
+from tests.shared.wild_configs import wild_config
 from warploom.decide.config import Config
+from warploom.decide.legality import deepest, why_not
 from warploom.errors import WarploomError
 from warploom.layout.weight_order import pack_weights
 from warploom.meta_schedule import Builder, Runner, reference
@@ -88,6 +90,33 @@ def test_a_family_from_end_to_end(family, machines) -> None:
     assert first.choice and others and all(line.us > 0 for line in [first, *others])
     (verdict,) = verdicts([asdict(line) for line in [*lines, first, *others]])
     assert verdict.family == family and verdict.ratio > 0
+
+
+@pytest.mark.in_turn(5)
+@pytest.mark.parametrize("family", sorted(PROGRAMS))
+def test_what_rules_let_pass_computes_the_right_results(family, machines) -> None:
+    search, rng = Search(case_of(family), random.Random(5)), random.Random(family)
+    problem, drawn = PROGRAMS[family].problem(SMALL[family]), []
+    while len(drawn) < 3:
+        config = deepest(problem, wild_config(search.case.liked[:8], rng.choice))
+        if config is not None and config not in search.case.liked:
+            drawn.append(config)
+    search.next = lambda count: drawn
+    for line in run_round([search], 3, "round 1", *machines, inf):
+        assert line.us is not None, (line.config, line.error)
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("family", sorted(PROGRAMS))
+def test_every_draw_of_a_search_is_legal(family) -> None:
+    with cuda_target("h200"):
+        for sizes in PROGRAMS[family].drawn("unseen:17:6"):
+            search = Search(ProgramCase(family, sizes), random.Random(3))
+            problem = PROGRAMS[family].problem(sizes)
+            for number in range(3):
+                drawn = search.next(8)
+                assert all(why_not(problem, config) is None for config in drawn), (problem, drawn)
+                search.times |= {config: float(number) for config in drawn}
 
 
 @pytest.mark.in_turn(3)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.shared.wild_configs import wild_config
 from warploom.decide import choose
 from warploom.decide.config import Config
 from warploom.decide.families import block_scaled, grouped, quantised
+from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.families.block_scaled import (
     BlockScaledProblem,
     block_scaled_configs,
@@ -28,6 +30,7 @@ from warploom.decide.families.quantised import (
     quantised_configs,
     why_not_quantised,
 )
+from warploom.decide.legality import deepest, why_not
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
 from warploom.errors import IllegalCombination
@@ -114,6 +117,54 @@ def test_configs_are_those_of_kernels(rng: np.random.Generator, number: int, nam
         decided = [sentence for step in steps for sentence in step.decisions]
         assert not any("declines" in sentence for sentence in decided), decided
         assert any(f"{config.stages} stages" in sentence for sentence in decided)
+
+
+@pytest.mark.parametrize("name", _FAMILIES)
+@pytest.mark.parametrize("number", range(16))
+@pytest.mark.some(8)
+def test_any_choices_make_a_kernel_or_are_declined_before(
+    rng: np.random.Generator, number: int, name: str
+) -> None:
+    """What rules let pass is lowered, and no pass declines."""
+    drawn, configs_of, _ = _FAMILIES[name]
+    problem = drawn(rng)
+    near = configs_of(problem, H200)[:8]
+    declined = 0
+    config = None
+    while config is None:
+        wild = wild_config(near, lambda of: _draw(rng, *of))
+        config = deepest(problem, wild)
+        if config is None:
+            declined += 1
+            assert why_not(problem, replace(wild, stages=2 * wild.slice_k)), (problem, wild)
+    print(problem, config, f"{declined} declined")
+    assert why_not(problem, config) is None
+    decided = [text for step in lower_trace(_program(problem, config)) for text in step.decisions]
+    assert not any("declines" in text for text in decided), decided
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes", "reason"),
+    [
+        (QuantisedProblem(16, 4096, 4096),
+         {"cluster_n": 2, "split_k": 2, "reduce_through": "cluster"}, "are a cluster already"),
+        (QuantisedProblem(3, 7168, 32128), {"tile_k": 64}, "128 weights that lie together"),
+        (QuantisedProblem(16, 4096, 4096), {"group": 4}, "row after row"),
+        (QuantisedProblem(16, 4096, 4096), {"order_mmas": True}, "no other to order MMAs with"),
+        (BlockScaledProblem(512, 4096, 4096), {"stream_k": True}, "sum of each block"),
+        (BlockScaledProblem(512, 4096, 4096), {"cluster_m": 4, "cluster_n": 4}, "cluster"),
+        (GroupedProblem(8, 4096, 2048, 1408), {"slice_k": 2}, "memory decides"),
+        (GroupedBlockScaledProblem(8, 4096, 2048, 1408), {"tile_k": 64}, "of one scale"),
+        (AttentionProblem(4096, 128, 32, 8), {"tile_n": 100}, "keys of 16"),
+        (AttentionProblem(4096, 128, 32, 8), {"tile_m": 192, "tile_n": 224}, "registers"),
+        (AttentionProblem(4096, 128, 32, 8), {"stages": 9}, "shared memory"),
+    ],
+)  # fmt: skip
+def test_the_reason_names_what_no_kernel_can_have(problem, changes, reason) -> None:
+    config = replace(choose(problem, H200), **{"tile_m": 64, "consumers": 1, **changes})
+    if isinstance(problem, QuantisedProblem):
+        config = replace(config, tile_n=64)
+    assert reason in (why_not(problem, config) or "legal"), why_not(problem, config)
 
 
 @pytest.mark.parametrize("name", _FAMILIES)

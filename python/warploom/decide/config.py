@@ -7,13 +7,13 @@ registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from warploom.decide.problem import GemmProblem
 from warploom.decide.resources import KernelChoices
-from warploom.decide.rules import violations
+from warploom.decide.rules import of_sharing, violations
 from warploom.errors import IllegalCombination
 from warploom.target import GPUS, SM90A
 from warploom.target.arch import Arch
@@ -110,7 +110,16 @@ class Config(KernelChoices):
 
     def why_not(self, problem: GemmProblem, arch: Arch = SM90A) -> str | None:
         """Why no kernel for a problem can have these choices; None if a kernel can."""
-        try:
-            return next(violations(self, problem, arch), None)
-        except IllegalCombination as reason:
-            return str(reason)
+        return _first(violations(self, problem, arch))
+
+    def why_not_shared(self, arch: Arch = SM90A) -> str | None:
+        """Why CTAs and warpgroups of no kernel can share work like this; None if they can."""
+        return _first(of_sharing(self, arch))
+
+
+def _first(sentences: Iterator[str]) -> str | None:
+    """The first sentence; a rule may raise its own."""
+    try:
+        return next(sentences, None)
+    except IllegalCombination as reason:
+        return str(reason)

@@ -33,6 +33,10 @@ _EXCLUSIONS = (
         "CTAs of a cluster add their sums where warps of their own load",
     ),
     Exclusion(
+        "order_mmas", (True,), {"consumers": (2, 3), "ping_pong": (False,)},
+        "one warpgroup has no other to order MMAs with",
+    ),
+    Exclusion(
         "swap_ab", (True,), {"store_columns": (64,), "store_buffers": (2,)},
         "tiles of the transpose are stored in chunks of other shapes",
     ),
@@ -58,9 +62,14 @@ def violations(config: KernelChoices, problem: GemmProblem, arch: Arch) -> Itera
     A search asks thousands of times, and most configs violate none: no sentence is written then.
     """
     yield from _of_tiles(config, problem)
-    yield from _of_clusters(config, arch)
-    yield from _of_sharing(config)
+    yield from of_sharing(config, arch)
     yield from _of_resources(config, problem, arch)
+
+
+def of_sharing(config: KernelChoices, arch: Arch) -> Iterator[str]:
+    """The rules of CTAs and warpgroups that share work, which need no problem."""
+    yield from _of_clusters(config, arch)
+    yield from _of_choices(config)
 
 
 def _of_tiles(config: KernelChoices, problem: GemmProblem) -> Iterator[str]:
@@ -131,7 +140,7 @@ def _of_clusters(config: KernelChoices, arch: Arch) -> Iterator[str]:
         )
 
 
-def _of_sharing(config: KernelChoices) -> Iterator[str]:
+def _of_choices(config: KernelChoices) -> Iterator[str]:
     """What excludes each other in any program, and in those that a config is for."""
     chosen = vars(config)
     yield from _excluded(tuple(chosen.get(name) for name in _EXCLUDING))

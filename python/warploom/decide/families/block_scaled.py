@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from warploom.decide.config import Config
-from warploom.decide.families.ranked import ranked, why_no_room, with_stages
+from warploom.decide.families.ranked import (
+    ranked,
+    why_no_room,
+    why_not_usual,
+    with_stages,
+)
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, block_scaled_work
 from warploom.decide.price.model import price
@@ -34,6 +39,9 @@ _TILES = (
 )  # fmt: skip
 #: Warpgroups that compute: two for 256 rows, each of which multiplies one half after the other.
 CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+#: Choices by which CTAs or warpgroups share the steps of a tile, or compute its transpose: those of
+#: sums that MMAs alone add to.
+UNSHARED = ("swap_ab", "ping_pong", "slice_k", "stream_k", "split_k", "reduce_through")
 #: Warpgroups that compute on other architectures than Hopper.
 MOST_CONSUMERS_ELSEWHERE = 2
 #: CTAs of a cluster that share rows of B, none, and rows of A. Clusters of 2 x 2 took twice as long
@@ -83,12 +91,14 @@ def why_not_block_scaled(problem: BlockScaledProblem, config: Config) -> str | N
     tile, arch = (config.tile_m, config.tile_n, config.tile_k), ARCHS[problem.arch]
     if reason := why_not_tile(tile, config.consumers, _TILES):
         return reason
+    if reason := why_not_scaled(config) or config.why_not_shared(arch):
+        return reason
     if arch is not SM90A and config.consumers > MOST_CONSUMERS_ELSEWHERE:
         return (
             f"{config.consumers} consumers: tensor memory holds the rows of at most "
             f"{MOST_CONSUMERS_ELSEWHERE}."
         )
-    if config.order_mmas and (config.consumers == 1 or arch is not SM90A):
+    if config.order_mmas and arch is not SM90A:
         return "order_mmas: only several warpgroups of wgmma issue MMAs in order."
     for rows, ctas, name in (
         (config.tile_n, config.cluster_m, "cluster_m"),
@@ -148,6 +158,15 @@ def _candidates(problem: BlockScaledProblem) -> Iterator[Config]:
                     found = with_buffers(found, _gemm(problem), tiles, problem.arch)
                 if found is not None and why_not_block_scaled(problem, found) is None:
                     yield found
+
+
+def why_not_scaled(config: Config) -> str | None:
+    """Why no kernel with block scales can have these choices; None if it can."""
+    return why_not_usual(
+        config, UNSHARED, "scales are multiplied into the sum of each block"
+    ) or why_not_usual(
+        config, ("ctas_per_sm",), "sums and MMAs of a tile fill the registers of an SM"
+    )
 
 
 def why_not_tile(

@@ -15,8 +15,20 @@ from functools import lru_cache
 from itertools import product
 
 from warploom.decide.config import Config
-from warploom.decide.families.block_scaled import CONSUMERS, stage_of, why_not_tile, with_buffers
-from warploom.decide.families.ranked import ranked, why_no_room, with_stages
+from warploom.decide.families.block_scaled import (
+    CONSUMERS,
+    UNSHARED,
+    stage_of,
+    why_not_scaled,
+    why_not_tile,
+    with_buffers,
+)
+from warploom.decide.families.ranked import (
+    ranked,
+    why_no_room,
+    why_not_usual,
+    with_stages,
+)
 from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, grouped_block_scaled_work
 from warploom.decide.price.grouped import grouped_work, side_by_side
@@ -130,11 +142,17 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
             f"cluster_n = {config.cluster_n}: CTAs load whole swizzle atoms, and share a tile of "
             f"{config.tile_m} rows."
         )
+    if reason := why_not_usual(config, UNSHARED, "memory decides which tiles a CTA has"):
+        return reason
     tile = config.tile_m, config.tile_n
     if reason := why_not_tile(tile, config.consumers, _tiles_of(problem)):
         return reason
     if isinstance(problem, GroupedBlockScaledProblem):
-        return why_no_room(config, gemm, stage_of(problem.dtype, config), arch)
+        if config.tile_k != BLOCK:
+            return f"tile_k = {config.tile_k}: a step has the {BLOCK} elements of one scale."
+        return why_not_scaled(config) or config.why_not_shared(arch) or why_no_room(
+            config, gemm, stage_of(problem.dtype, config), arch
+        )
     return config.why_not(gemm, arch)
 
 

@@ -16,7 +16,12 @@ from itertools import product
 from typing import Any
 
 from warploom.decide.config import Config
-from warploom.decide.families.ranked import ranked, why_no_room, with_stages
+from warploom.decide.families.ranked import (
+    ranked,
+    why_no_room,
+    why_not_usual,
+    with_stages,
+)
 from warploom.decide.machine import Machine
 from warploom.decide.price.model import price
 from warploom.decide.price.quantised import quantised_work
@@ -47,6 +52,8 @@ _SLICES = (3, 2, 1)
 _SHARED_ROWS = 64
 #: Of other architectures than Hopper: sums of slices and of clusters are those of ``wgmma``.
 _OTHER_SHARES, _OTHER_ROWS = ({}, {"cluster_m": 2}), (8, 16, 32, 64)
+#: Choices that the program makes itself.
+_FIXED = ("raster", "group")
 #: Bytes of an element of X, the scales and the result.
 _BYTES = 2
 
@@ -135,6 +142,8 @@ def why_not_quantised(problem: QuantisedProblem, config: Config) -> str | None:
                 f"tile that they share has {tile}."
             )
     gemm = _gemm(problem)
+    if reason := why_not_usual(config, _FIXED, "tiles are visited row after row of X"):
+        return reason
     return config.why_not(gemm, arch) or why_no_room(
         config, gemm, _stage(problem, config), arch, _aside(problem, config)
     )

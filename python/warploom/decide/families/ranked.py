@@ -9,6 +9,7 @@ from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
 from warploom.target.arch import Arch
 from warploom.target.swizzle import Swizzle
+from warploom.tile.choices import BY_NAME
 
 #: A kernel whose operands are not loaded ahead waits for every tile; more than so many stages hide
 #: nothing more.
@@ -69,6 +70,24 @@ def why_no_room(
         f"need {needed} bytes of shared memory, a CTA has {limit}; use fewer stages or smaller "
         "tiles."
     )
+
+
+def why_not_usual(config: Config, names: Iterable[str], because: str) -> str | None:
+    """Why choices that a program does not follow must be the default ones; None if they are.
+
+    Parameters
+    ----------
+    config : Config
+    names : iterable of str
+        Of choices.
+    because : str
+        The reason, as a clause.
+    """
+    for name in names:
+        value, usual = getattr(config, name), BY_NAME[name].default
+        if value != usual:
+            return f"{name} = {value!r}: {because}; it must be {usual!r}."
+    return None
 
 
 def with_stages(
