@@ -90,7 +90,15 @@ class Machine:
         Cycles of one step where no warps of their own load.
     dequantise_cycles, dequantise_issue : float
         Cycles in which a warpgroup that is alone computes an element of each thread, such as a
-        weight of 4 bits, and the part of them in which it keeps the SM's schedulers busy.
+        weight of 4 bits, and the part of them in which it keeps the SM's schedulers busy: 2.3 to
+        2.4 instructions in machine code (H200, 2026-11-26: kernels with 4 bits, which one to six
+        warpgroups compute).
+    dequantise_latency : float
+        Cycles of a step in which such a warpgroup waits: for loads from shared memory and for the
+        end of its MMAs (the same kernels).
+    skip_instructions, skip_cycles : float
+        Cycles in which a warpgroup goes through an iteration of a loop whose step another one
+        computes: of a scheduler, and of the warpgroup beside (the same kernels).
     dequantise_first : float
         Microseconds until the first step is dequantised, which no MMA hides (H100, 2026-11-26: 200
         GEMMs with weights of 4 bits).
@@ -115,6 +123,9 @@ class Machine:
         cycle.
     stream_k, stream_k_steps : float
         Microseconds of the sums of stream-K, and part by which its steps take longer.
+    stream_k_bytes : float
+        Bytes per cycle of other CTAs' sums that a warpgroup adds in stream-K, where operands are
+        dequantised (H100 and H200, 2026-11-26: 121 kernels).
     throttle, throttle_us : float
         Part by which a kernel takes longer whose tensor cores are always busy, after many times the
         second number of microseconds.
@@ -166,8 +177,11 @@ class Machine:
     order_cycles: float = 36.0
     narrow: float = 0.0227
     self_load_cycles: float = 125.0
-    dequantise_cycles: float = 5.2
-    dequantise_issue: float = 0.4
+    dequantise_cycles: float = 4.5
+    dequantise_issue: float = 0.467
+    dequantise_latency: float = 130.0
+    skip_instructions: float = 20.0
+    skip_cycles: float = 60.0
     dequantise_first: float = 0.4
     element_cycles: float = 1.02
     transpose: float = 1.98
@@ -182,6 +196,7 @@ class Machine:
     dsmem_bytes: float = 18.3
     stream_k: float = 0.8
     stream_k_steps: float = 0.0373
+    stream_k_bytes: float = 22.0
     fma_lanes: float = 128.0
     alu_lanes: float = 64.0
     mufu_lanes: float = 16.0

@@ -256,6 +256,9 @@ CONSTANTS = (
         lambda v: min(1.0, v["int4-to-f16 128 threads"] / v["int4-to-f16 512 threads"]),
         "the rate of one warpgroup in that of four",
     ),
+    _none("dequantise_latency", "a program's loop: found on kernels of one to six warpgroups"),
+    _none("skip_instructions", "a program's instructions: counted in machine code"),
+    _none("skip_cycles", "a program's loop: found on kernels that share steps"),
     _none("dequantise_first", "not hidden: picked by hand on 14 quantised cases of an H100"),
     _is("element_cycles", "epilogue", "float16", "conversion and stmatrix"),
     Constant(
@@ -277,6 +280,7 @@ CONSTANTS = (
     _is("dsmem_bytes", "dsmem-bandwidth", "loads, cluster of 2, all SMs", "loads of 16 bytes"),
     Constant("stream_k", ("workspace",), _part, "sums of stream-K take the same way"),
     _none("stream_k_steps", "the index arithmetic of the loop: a program's instructions"),
+    _none("stream_k_bytes", "loads of sums by one warpgroup: found on kernels of stream-K"),
     _none("step_instructions", "a program's instructions: counted in machine code"),
     _none("mma_instructions", "the same"),
     _is("fma_lanes", "fma", "512 threads", "multiply-adds of float32"),

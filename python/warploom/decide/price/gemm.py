@@ -14,6 +14,7 @@ from warploom.decide.price.work import (
     Work,
     chunk_lines,
     cut_rows,
+    lines_of_packed,
     lines_of_taps,
     lines_touched,
 )
@@ -118,17 +119,25 @@ def _matrices(problem: GemmProblem, config: Config, m: int, k: int) -> _Memory:
     a, b = problem.a_bits / 8, problem.b_bits / 8
     cut_a = cut_b = 0.0
     if layout[0] == "N":
-        of_a = lines_touched(depth * a, run * a)
+        of_a = _lines(problem, 0, depth, run)
         cut_a = 0.0 if problem.computed[0] else cut_rows(run * a, depth * a)
     else:
-        of_a = lines_touched(config.tile_m * a, (problem.m or 0) * a)
+        of_a = _lines(problem, 0, config.tile_m, problem.m or 0)
     if layout[1] == "T":
-        of_b = lines_touched(depth * b, run * b)
+        of_b = _lines(problem, 1, depth, run)
         cut_b = 0.0 if problem.computed[1] else cut_rows(run * b, depth * b)
     else:
-        of_b = lines_touched(config.tile_n * b, (problem.n or 0) * b)
+        of_b = _lines(problem, 1, config.tile_n, problem.n or 0)
     seen, total = config.tile_m * k, m * k / problem.taps
     return _Memory((of_a, of_b), seen, total, cut=(cut_a, cut_b))
+
+
+def _lines(problem: GemmProblem, side: int, elements: int, pitch: int) -> float:
+    """Lines that rows of so many elements of an operand touch, for each that they fill."""
+    bits = (problem.a_bits, problem.b_bits)[side]
+    if problem.computed[side]:  # what is beyond whole bits of a weight lies elsewhere
+        return lines_of_packed(elements * int(bits) / 8, pitch * int(bits) / 8)
+    return lines_touched(elements * bits / 8, pitch * bits / 8)
 
 
 def _pixels(problem: GemmProblem, config: Config, m: int, k: int) -> _Memory:

@@ -204,7 +204,15 @@ def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
     """
     others = max(0.0, min(launch.slots / launch.units, launch.steps) - 1)
     together = min(1.0, others) * max(0.0, machine.part - machine.stream_k)
-    return machine.stream_k + together + _read(work, machine, others)
+    if not work.dequantised:
+        return machine.stream_k + together + _read(work, machine, others)
+    if launch.units % launch.slots == 0:  # no CTA has a part of a tile
+        return machine.stream_k
+    # A CTA stores the sums of a part, and adds those of another one at least: the threads of the
+    # warpgroups that have a share of the tile read them.
+    rate = min(machine.receive_bytes, work.consumers * machine.stream_k_bytes)
+    added = max(1.0, others) * work.sum_bytes / rate + work.sum_bytes / machine.store_bytes
+    return machine.stream_k + together + added / machine.clock
 
 
 def _read(work: Work, machine: Machine, others: float) -> float:

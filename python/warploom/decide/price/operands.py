@@ -11,7 +11,13 @@ from tvm.tirx import Buffer
 
 from warploom.decide.price.matrices import Part, shared_by
 from warploom.decide.price.visits import Visit, Visits, copied, loaded
-from warploom.decide.price.work import Load, cut_rows, lines_of_taps, lines_touched
+from warploom.decide.price.work import (
+    Load,
+    cut_rows,
+    lines_of_packed,
+    lines_of_taps,
+    lines_touched,
+)
 from warploom.ops.copy_strided import CACHE_HINT
 from warploom.tile import ir
 from warploom.tile import statement as views
@@ -178,10 +184,12 @@ class StepLoads:
         sources = self._sources(visit)
         parts = list(sources.values())
         deep = self._sum_of(tile, depth)
-        row_bytes = 0.0  # of one element along K
+        row_bytes = widest = 0.0  # of one element along K, with its scale and without
         for part in parts:
             along = [d for d, moves in enumerate(part.moves) if moves & self.loops]
-            row_bytes += part.size * part.shape[along[-1]] / deep if along else 0.0
+            of_part = part.size * part.shape[along[-1]] / deep if along else 0.0
+            row_bytes += of_part
+            widest = max(widest, of_part)
         first = parts[0]
         ids = set(self.visits.ids)
         extent = next(
@@ -191,7 +199,7 @@ class StepLoads:
         along = first.along(self.visits.ids)
         load = Load(
             rows, depth * row_bytes, extent, along, shared_by(along, self.cluster, rows),
-            lines_touched(depth * row_bytes, deep * row_bytes), rows * (deep * row_bytes),
+            lines_of_packed(depth * widest, deep * widest), rows * (deep * row_bytes),
             sum(part.bytes_of(part.moving) for part in parts), True, times,
             next((self.policies[tile] for tile in _read(visit) if tile in self.policies), ""),
             # What has no row of its own for each, such as scales along rows, is a few lines.

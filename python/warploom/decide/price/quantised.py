@@ -12,6 +12,7 @@ from warploom.decide.price.work import (
     TileOut,
     Work,
     chunk_lines,
+    lines_of_packed,
     lines_touched,
 )
 from warploom.target import wgmma_kind
@@ -43,7 +44,7 @@ def quantised_work(
     weight = bits / 8 + _BYTES / group  # of a weight, with its part of a scale
     of_w = Load(
         columns, depth * weight, n, (True, False), shared_by((True, False), cluster, columns),
-        lines_touched(depth * weight, k * weight), columns * (k * weight), n * (k * weight),
+        lines_of_packed(depth * bits / 8, k * bits / 8), columns * (k * weight), n * (k * weight),
         policy=POLICIES[config.l2_policy][1] or "",
     )  # fmt: skip
     of_x = Load(

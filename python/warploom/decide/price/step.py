@@ -7,10 +7,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from warploom.decide.machine import Machine
+from warploom.decide.price.dequantise import dequantised_step
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.nests import nest_cycles
+from warploom.decide.price.queues import interleaved
 from warploom.decide.price.work import LINE_BYTES, Load, Mma, Work
-from warploom.target import SM90A, WGMMA_M, WgmmaKind
+from warploom.target import WGMMA_M, WgmmaKind
 
 #: Columns of the widest MMA.
 _WIDEST = 256
@@ -27,14 +29,10 @@ class Alone(NamedTuple):
         The MMAs.
     nest, late : float
         Nests of a warpgroup, and waits for what its threads load.
-    dequantised : float
-        Schedulers of the SM, for operands that are dequantised.
     alternating : float
         From step to step of its warpgroups, of which MMAs and nests alternate.
     own : float
         From step to step of a warpgroup, with waits and issue.
-    ring : float
-        A stage is multiplied, released, and loaded anew.
     """
 
     loaded: float
@@ -42,10 +40,8 @@ class Alone(NamedTuple):
     multiply: float
     nest: float
     late: float
-    dequantised: float
     alternating: float
     own: float
-    ring: float
 
 
 class Step(NamedTuple):
@@ -85,19 +81,25 @@ def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = 
     busy = launch.busy
     tensor = busy * cta.multiply
     times = [busy * cta.loaded, busy * cta.boxes]
-    if cta.dequantised:
-        # Warps that compute operand A in registers issue its MMAs when they have it: schedulers and
-        # tensor cores overlap little, however many warpgroups there are.
-        times.append(tensor + busy * cta.dequantised)
-    if cta.nest:
-        shared = _alternating(work, cta.multiply, cta.nest, busy, cta.late)
-        times.append(max((shared + cta.own - cta.alternating) / work.slice_k, cta.ring))
-    else:
-        if not cta.dequantised:  # else the tensor cores' time is part of the one above
-            times.append(tensor)
-        times.append(max(cta.own / work.slice_k, cta.ring))
+    same_line = 0.0
     if work.loads:
-        times.append(machine.same_line * max([_readers(load, launch) for load in work.loads]))
+        same_line = machine.same_line * max([_readers(load, launch) for load in work.loads])
+    own, latency = cta.own, machine.latency * machine.clock
+    if work.dequantised:
+        computed = dequantised_step(work, machine, cta.multiply, busy)
+        own += computed.held - cta.multiply
+        # Warpgroups come to a line at different times: its readers are waited for, once.
+        latency, same_line = latency + same_line, 0.0
+    # A stage is multiplied, released, and loaded anew.
+    ring = (latency + cta.loaded + own) / work.stages if cta.loaded else 0.0
+    if work.dequantised:  # the tensor cores' time is part of it
+        times.append(max(computed.cycles, ring))
+    elif cta.nest:
+        shared = _alternating(work, cta.multiply, cta.nest, busy, cta.late)
+        times.append(max((shared + own - cta.alternating) / work.slice_k, ring))
+    else:
+        times += [tensor, max(own / work.slice_k, ring)]
+    times.append(same_line)
     together, apart = _from_l2(work, machine, launch)
     order, longest = machine.overlap, max(*times, together, apart)
     if longest:  # as `joined` of all of them, twice
@@ -130,7 +132,6 @@ def alone_of(work: Work, machine: Machine) -> Alone:
         multiply += cycles
         issued += count
     consumers = work.consumers
-    compute = work.dequantised / consumers / SM90A.warpgroup * machine.dequantise_cycles
     # A warpgroup that also computes leaves the tensor cores to the others meanwhile.
     nest = nest_cycles(work.nest, machine, consumers) if any(work.nest) else 0.0
     if work.rounds:
@@ -139,17 +140,14 @@ def alone_of(work: Work, machine: Machine) -> Alone:
         nest += machine.step_instructions + machine.mma_instructions * count
     late = _late_cycles(work, machine, multiply / consumers)
     alternating = _alternating(work, multiply, nest, 1, late) if nest else multiply
-    own = alternating + compute + machine.wait_cycles + machine.issue_cycles * issued
+    own = alternating + machine.wait_cycles + machine.issue_cycles * issued
     if work.order_mmas and consumers > 1:
         own += machine.order_cycles * sum(mma.times for mma in work.mmas)
     if not work.specialise:
         own += machine.self_load_cycles
-    arrival = received / machine.receive_bytes
-    ring = (machine.latency * machine.clock + arrival + own) / work.stages if received else 0.0
-    dequantised = consumers * compute * machine.dequantise_issue
     return Alone(
-        arrival, machine.copy_cycles * boxes + machine.cut_cycles * cut, multiply, nest, late,
-        dequantised, alternating, own, ring,
+        received / machine.receive_bytes, machine.copy_cycles * boxes + machine.cut_cycles * cut,
+        multiply, nest, late, alternating, own,
     )  # fmt: skip
 
 
@@ -233,33 +231,6 @@ def _late_cycles(work: Work, machine: Machine, multiply: float) -> float:
         return 0.0
     each = multiply / sum(mma.times for mma in work.mmas) if work.mmas else 0.0
     return sum(w.times * max(0.0, machine.load_cycles - w.mmas * each) for w in work.waits)
-
-
-def interleaved(multiply: float, nest: float, warpgroups: int, alone: float = 0.0) -> float:
-    """Cycles from step to step of warpgroups that share the tensor cores and the other pipes.
-
-    Each multiplies, then computes with the results, and waits while others do the same: a closed
-    queueing network of two stations, by mean-value analysis (Reiser and Lavenberg, 1980). One
-    warpgroup takes the sum of both; of many, the busier station works all the time.
-
-    Parameters
-    ----------
-    multiply, nest : float
-        Cycles of one warpgroup that is alone.
-    warpgroups : int
-        Warpgroups of an SM.
-    alone : float
-        Cycles in which a warpgroup needs neither.
-    """
-    total = multiply + nest + alone
-    if not total:
-        return 0.0
-    at_tensor = at_nest = 0.0
-    for count in range(1, warpgroups + 1):
-        waits = multiply * (1 + at_tensor), nest * (1 + at_nest)
-        total = sum(waits) + alone
-        at_tensor, at_nest = (count * wait / total for wait in waits)
-    return total
 
 
 def _of_mma(mma: Mma, machine: Machine, consumers: int) -> tuple[float, float]:

@@ -284,6 +284,26 @@ def lines_touched(row_bytes: float, pitch: float) -> float:
     return (row + 1) / row if pitch % LINE_BYTES else 1.0
 
 
+def lines_of_packed(row_bytes: float, pitch: float) -> float:
+    """Lines that rows of packed weights touch, for each that they fill, or that one is part of.
+
+    Rows begin at multiples of what their own bytes, their pitch and a line have in common.
+
+    Examples
+    --------
+    Rows of 64 bytes cross no line where rows of the matrix begin in the middle of one; rows of
+    128 bytes do every other time.
+
+    >>> lines_of_packed(64, 4160), lines_of_packed(128, 4160), lines_of_packed(128, 4096)
+    (1.0, 1.5, 1.0)
+    """
+    begins = math.gcd(int(pitch), LINE_BYTES)
+    row = int(row_bytes)
+    if not row or begins == LINE_BYTES or (LINE_BYTES % row == 0 and begins % row == 0):
+        return 1.0
+    return (row + LINE_BYTES - math.gcd(row, begins)) / row
+
+
 @lru_cache(maxsize=1024)
 def lines_of_taps(tap_bytes: float) -> float:
     """Lines that loads of the channels of taps touch, for each that they fill.
