@@ -53,6 +53,8 @@ def dtype_name(value: Any, name: str = "dtype") -> str:
     >>> dtype_name(np.float16), dtype_name(np.dtype("int8")), dtype_name("float8_e4m3fn")
     ('float16', 'int8', 'float8_e4m3fn')
     """
+    if type(value) is str and value in SCALARS:  # nearly always, and prices ask thousands of times
+        return value
     written = _written(value)
     if written is not None and _LANES.sub("", written) in SCALARS:
         return written

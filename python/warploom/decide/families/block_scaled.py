@@ -199,7 +199,7 @@ def with_buffers(
 ) -> Config:
     """A config whose chunks of results all have buffers, if stages leave room for them."""
     more = with_stages(
-        replace(config, store_buffers=_WIDE_BUFFERS), problem, tiles, ARCHS[arch]
+        config.replace(store_buffers=_WIDE_BUFFERS), problem, tiles, ARCHS[arch]
     )
     return more if more is not None and more.stages == config.stages else config
 

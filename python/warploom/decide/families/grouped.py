@@ -33,6 +33,7 @@ from warploom.decide.machine import Machine
 from warploom.decide.price.block_scaled import BLOCK, grouped_block_scaled_work
 from warploom.decide.price.grouped import grouped_work, side_by_side
 from warploom.decide.price.model import price
+from warploom.decide.price.step import alone_of
 from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.errors import IllegalCombination
 from warploom.target import ARCHS, SM90A
@@ -179,6 +180,7 @@ class Fill:
     row_tiles: int
 
 
+@lru_cache(maxsize=1024)
 def fills(groups: int, m: int, rows: int) -> tuple[Fill, Fill]:
     """The two cases that a config is priced for: groups that have about as many rows, and not.
 
@@ -229,17 +231,15 @@ def predicted(problem: GroupedProblem, config: Config, machine: Machine) -> floa
     scaled = isinstance(problem, GroupedBlockScaledProblem)
     formulas = grouped_block_scaled_work if scaled else grouped_work
     cases = dict.fromkeys(fills(problem.groups, problem.rows, config.tile_m))
-    times = [
-        price(
-            formulas(
-                case.groups, problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype,
-                config, case.row_tiles,
-            ),
-            machine,
-        ).total
+    works = [
+        formulas(
+            case.groups, problem.rows, problem.n, problem.k, problem.dtype, problem.out_dtype,
+            config, case.row_tiles,
+        )
         for case in cases
     ]  # fmt: skip
-    return sum(times) / len(times)
+    alone = alone_of(works[0], machine)  # a step is the same, however many tiles there are
+    return sum(price(work, machine, alone=alone).total for work in works) / len(works)
 
 
 def _candidates(problem: GroupedProblem) -> Iterator[Config]:

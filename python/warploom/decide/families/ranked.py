@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from warploom.decide.config import Config
 from warploom.decide.problem import GemmProblem
@@ -102,10 +101,10 @@ def with_stages(
     limit, shared = arch.shared_bytes_of_each(config.ctas_per_sm) - aside, config.slice_k
     least = -(-LEAST_STAGES // shared) * shared
     # Ends of tiles may lie in the middle of an atom, so the last stages are tried.
-    fixed = _shared_bytes(replace(config, stages=shared), problem, ())
+    fixed = _shared_bytes(config.replace(stages=shared), problem, ())
     stages = min(MOST_STAGES, (limit - fixed) // sum(tiles)) // shared * shared
     while stages >= least:
-        found = replace(config, stages=stages)
+        found = config.replace(stages=stages)
         if _shared_bytes(found, problem, tiles) <= limit:
             return found
         stages -= shared

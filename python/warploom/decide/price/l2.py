@@ -27,6 +27,7 @@ def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
         Whether the cache follows the policies of loads; if not, it keeps what it usually keeps.
     """
     fixed = least = 0.0
+    down, across = work.tiles
     for tile in work.epilogue:
         more = machine.partial_lines_dram * tile.ragged if tile.stored else 0.0
         fixed += tile.elements * tile.size * (1 + more) * tile.times
@@ -37,13 +38,14 @@ def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
         else:
             least += load.total
         # Several clusters that read the same rows make both halves of the L2 cache read them.
-        for moves, tiles, ctas in zip(load.along, work.tiles, work.cluster, strict=True):
-            if not moves and tiles > ctas:
-                fixed += machine.halves * load.total
+        (by_row, by_column), (high, wide) = load.along, work.cluster
+        if not by_row and down > high:
+            fixed += machine.halves * load.total
+        if not by_column and across > wide:
+            fixed += machine.halves * load.total
     if least <= machine.l2_capacity:
         return fixed + least
     # Tiles that run at a time form a block; each block loads its operands.
-    down, across = work.tiles
     rows = min(down, work.group * work.cluster[0])
     columns = max(1.0, min(across, launch.running / work.split_k / rows))
     if work.stream_k and launch.units % launch.slots:
@@ -109,7 +111,7 @@ def _is_shared_unseen(load: Load, work: Work) -> bool:
 
     So it is where memory decides which rows a tile has. Such tiles are taken to run at a time.
     """
-    moving = [tiles for moves, tiles in zip(load.along, work.tiles, strict=True) if moves]
-    tiles = math.prod(moving)
+    (by_row, by_column), (down, across) = load.along, work.tiles
+    tiles = (down if by_row else 1) * (across if by_column else 1)
     more = tiles * work.batch * load.tile_bytes > load.total
     return more and tiles > -(-load.extent // load.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tvm.ir import TensorRegion
@@ -104,6 +105,7 @@ def shape_of(buffer: Buffer, values: Values) -> tuple[int, ...]:
     return tuple(values.number(extent) or 1 for extent in buffer.shape)
 
 
+@lru_cache(maxsize=1024)
 def shared_by(along: tuple[bool, bool], cluster: tuple[int, int], rows: int) -> int:
     """CTAs of a cluster that load the same and each load a part: whole swizzle atoms of rows."""
     count = math.prod(ctas for moves, ctas in zip(along, cluster, strict=True) if not moves)

@@ -12,12 +12,12 @@ The constants are those of a :class:`~warploom.decide.machine.Machine`; all else
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from warploom.decide.machine import H200, Machine
 from warploom.decide.price.l2 import dram_bytes, policies_of
 from warploom.decide.price.launch import Launch, launch_of
-from warploom.decide.price.step import Step, joined, step_of
+from warploom.decide.price.step import Alone, Step, joined, step_of
 from warploom.decide.price.uneven import busiest
 from warploom.decide.price.work import Work
 from warploom.target import SM90A, WGMMA_M
@@ -30,8 +30,7 @@ _FULL = 0.9
 _WHOLE_CYCLES = 4 * 4
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """Microseconds, by where they go; :attr:`total` is the time of one launch.
 
     Attributes
@@ -84,10 +83,12 @@ class Prediction:
 
     def terms(self) -> dict[str, float]:
         """The parts by name."""
-        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+        return {name: float(value) for name, value in self._asdict().items()}
 
 
-def price(work: Work, machine: Machine = H200, policies: bool = True) -> Prediction:
+def price(
+    work: Work, machine: Machine = H200, policies: bool = True, alone: Alone | None = None
+) -> Prediction:
     """The time of one launch of a work, back to back with others.
 
     Parameters
@@ -98,6 +99,8 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
         The GPU.
     policies : bool
         Whether :attr:`Prediction.policies` is wanted; else it is 0.
+    alone : Alone, optional
+        That of :func:`~warploom.decide.price.step.alone_of`, where it is known.
 
     Examples
     --------
@@ -107,7 +110,7 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
     True
     """
     launch = launch_of(work, machine.gpu)
-    step = step_of(work, machine, launch)
+    step = step_of(work, machine, launch, alone)
     epilogue = _epilogue_cycles(work, machine, launch)
     meeting = _cluster_sum_cycles(work, machine)
     prologue = _prologue_cycles(work, machine)
@@ -149,12 +152,13 @@ def price(work: Work, machine: Machine = H200, policies: bool = True) -> Predict
 def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step:
     """A step of the last wave, in which the CTAs that have a tile left have the cache alone."""
     left = launch.units - (launch.waves - 1) * launch.slots
-    if work.stream_k or left > _FULL * launch.running:
+    if work.stream_k or launch.waves == 1 or left > _FULL * launch.running:
         return step
     down, across = launch.block
-    fewer = launch._replace(
-        running=left, busy=min(launch.busy, math.ceil(left / machine.sms)),
-        block=(down, max(1.0, across * left / launch.running)),
+    fewer = Launch(
+        launch.slots, launch.steps, launch.units, launch.waves,
+        min(launch.busy, math.ceil(left / machine.sms)), left,
+        (down, max(1.0, across * left / launch.running)),
     )  # fmt: skip
     return step_of(work, machine, fewer, step.alone)
 
