@@ -80,6 +80,39 @@ def test_on_blackwell(cluster, rng):
 
 
 @T.prim_func
+def one_is_dropped(
+    A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),
+    C: T.Buffer((64, 64), "float32"),
+):  # fmt: skip
+    """A GEMM whose second operand the L2 cache drops first."""
+    T.device_entry()
+    wl.hints(prefetch_l2=True)
+    T.cta_id([1])
+    A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+    B_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+    acc = T.alloc_buffer((64, 64), "float32", scope="accumulator")
+    Tx.cta.zero(acc)
+    for step in wl.pipelined(8, 3):
+        Tx.cta.copy_async(A_s, A[0:64, step * 32 : step * 32 + 32])
+        Tx.cta.copy_async(B_s, B[0:64, step * 32 : step * 32 + 32], cache_hint="evict_first")
+        Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+    Tx.cta.copy(C, acc)
+
+
+@pytest.mark.parametrize("specialise", [True, False])
+def test_what_is_read_once_alone_is_prefetched(specialise, rng):
+    """If a policy says so; results are the same."""
+    func = hinted(one_is_dropped, specialise=specialise)
+    start, _ = parts(func)
+    (line,) = (line for line in start.splitlines() if 'dispatch="l2_' in line)
+    assert "B[" in line and "A[" not in line
+    a, b = (rng.standard_normal((64, 256)).astype("float16") for _ in range(2))
+    *_, got = run(lower(func), [a, b, np.full((64, 64), np.nan, "float32")])[:3]
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.abs(got - exact).max() <= 1e-5 * np.abs(exact).max()
+
+
+@T.prim_func
 def some_steps(
     A: T.Buffer((64, 256), "float16"), B: T.Buffer((64, 256), "float16"),
     C: T.Buffer((64, 64), "float32"), steps: T.int32,
