@@ -70,6 +70,10 @@ def tiles(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
     m, n, _, _ = (extent or UNKNOWN_EXTENT for extent in sizes(problem))
     size = bits_of(problem.a_dtype) // 8
     fit = {False: (m, n, _FITTED_STEP)}
+    # Few rows leave most of 64 empty: such tiles took up to 1.5 times as long as the transpose.
+    few = streams_weights(problem) and problem.products == 1 and n >= ROWS[0]
+    few = few and not problem.reduced
+    least = ROWS[0] // 2 if few else ROWS[0]
     if min(m, n) < _MANY or any(problem.computed):
         fit[True] = n, m, _FITTED_ROWS
     sides = (
@@ -82,7 +86,7 @@ def tiles(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config]:
     for swap_ab, rows, columns, depth in sides:
         tile_m, tile_n = (columns, rows) if swap_ab else (rows, columns)
         # A tile may reach over the edge, but not by more than its smaller neighbour would.
-        if tile_m >= 2 * max(m, 8 if swap_ab else 64) or tile_n >= 2 * max(n, 8):
+        if tile_m >= 2 * max(m, 8 if swap_ab else least) or tile_n >= 2 * max(n, 8):
             continue
         area = rows * columns
         if depth > DEPTH_BYTES[0] and area > _LARGE_TILE:
@@ -116,7 +120,6 @@ def candidates(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config
     """Legal configs that make sense for the sizes, each with as many stages as fit."""
     # To dequantise takes longer than to multiply: warpgroups share the steps.
     computed = BY_NAME["slice_k"].draws if any(problem.computed) else (1,)
-    prefers_a, streams = _prefers_a(problem, machine), streams_weights(problem)
     for tile in tiles(problem, machine):
         shares = product(
             CLUSTERS, _splits(problem, tile, machine), _ctas(tile),
@@ -127,9 +130,9 @@ def candidates(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config
                 continue
             config = tile.replace(
                 cluster_m=cluster_m, cluster_n=cluster_n, split_k=split, ctas_per_sm=ctas,
-                slice_k=slice_k, l2_policy=int(prefers_a and cluster_m == cluster_n == 1),
-                prefetch_l2=streams,
+                slice_k=slice_k,
             )  # fmt: skip
+            config = with_caching(problem, config, machine)
             stages = most_stages(config, problem) // slice_k * slice_k
             if stages >= 2:
                 config = config.replace(stages=stages)
@@ -137,27 +140,35 @@ def candidates(problem: GemmProblem, machine: Machine = H200) -> Iterator[Config
                     yield config
 
 
-def _prefers_a(problem: GemmProblem, machine: Machine) -> bool:
-    """Whether the L2 cache should drop B first, for CTAs that are no clusters.
+def with_caching(problem: GemmProblem, config: Config, machine: Machine = H200) -> Config:
+    """A config with the L2 policy and the prefetch that suit its tile and its cluster.
 
-    So where many rows share B and the cache cannot hold both operands: products of 150 MB to 1 GB
-    took 0.3 to 1 % less, and up to 3 % less at the limit of power; but not with clusters, with
-    which they took 1 to 5 % longer (H200, 2026-11-22 22:08). And where weights are read once: that
-    gained up to 1.3 % (2026-11-23 00:40).
+    Weights that are read once are dropped first: of 35 pairs of configs of GEMMs of 10 to 560 MB
+    and up to 128 rows, 15 of them with clusters, 28 took 1 to 15 % less, and none 1 % longer (H100
+    and H200, until 2026-11-26). Inputs rotated through twice the cache, which kept a part of them.
+    So is B that many rows share, where the cache cannot hold both operands: products of
+    150 MB to 1 GB took 0.3 to 1 % less without clusters, but with clusters 1 to 5 % more (H200,
+    2026-11-22).
+
+    A kernel that waits for its weights prefetches its first steps of them. Of 54 pairs of up to 128
+    rows 33 took 1 to 15 % less, and 9 up to 6 % longer, when A was prefetched, too; without A three
+    with clusters took 1 to 7 % less than without prefetches (H200, 2026-11-26).
     """
+    alone = config.cluster_size == 1
     if streams_weights(problem):
-        return True
+        down, _ = tiles_along(problem, config)
+        once = alone or down <= config.cluster_m
+        return config.replace(l2_policy=int(once), prefetch_l2=once)
     many = (problem.m or UNKNOWN_EXTENT) > _FEW
-    return many and sum(operand_bytes(problem)) > machine.l2_capacity
+    shared = many and sum(operand_bytes(problem)) > machine.l2_capacity
+    return config.replace(l2_policy=int(alone and shared), prefetch_l2=False)
 
 
 def streams_weights(problem: GemmProblem) -> bool:
     """Whether a product takes as long as its weights of 16 bits take to arrive.
 
-    To warm the L2 cache then gained up to 8 % of six products of 1 to 64 rows and up to 2 % of
-    three of 128, but for one that lost 2 %; of 512 to 1000 rows products lost 7 to 18 %. With
-    weights of 4 and 8 bits they lost up to 20 %: there the first stages are most of the weights,
-    and loads queue behind their own prefetches (H200, 2026-11-23 00:40 and 00:50).
+    With weights of 4 and 8 bits prefetches lost up to 20 %: there the first stages are most of the
+    weights, and loads queue behind their own prefetches (H200, 2026-11-23 00:40 and 00:50).
     """
     plain = problem.a_bits == problem.b_bits == 16 and not any(problem.computed)
     return plain and (problem.m or UNKNOWN_EXTENT) <= STREAMING_ROWS

@@ -107,11 +107,29 @@ class Machine:
         transposed tile.
     chunk_cycles : float
         Cycles of an epilogue for each chunk that a warpgroup stores.
-    store_bytes : float
-        Bytes per cycle that an SM stores.
+    store_bytes, l2_store_bytes : float
+        Bytes per cycle that TMA stores of an SM, and that the L2 cache takes from all SMs beside
+        what it delivers: 31.9 of an SM that stores alone, 2,131 if all store and nothing else
+        (``store-bandwidth``, H100). Found on kernels of several waves.
+    sum_bytes : float
+        Bytes per cycle of partial sums that an SM writes to a workspace (``workspace``: 64 KB take
+        1.6 us more than 8 KB, and reading takes 0.4 of it).
     partial_lines, partial_lines_dram : float
-        Part by which stores take longer for each line of 128 bytes beyond the least, in the SM and
-        in memory.
+        Part by which stores take longer for each line of 128 bytes beyond the least, in the L2
+        cache, and by which a line takes longer in memory that two clusters share.
+    kept_results : float
+        Part of the L2 cache whose results reach memory after the end of the kernel.
+    kept_inputs : float
+        Part of the L2 cache with inputs that are still there from earlier launches, where loads
+        drop their lines first: found with inputs that rotate through more than the cache, as
+        ``warploom bench`` measures.
+    dram_rows : float
+        Part by which memory takes longer for a load whose rows are of one line; rows of several
+        lines lose less (13 GEMMs of up to 128 rows, H200).
+    pair_bytes : float
+        Bytes per cycle that a pair of neighbouring SMs loads from memory while all other pairs load
+        too. GEMMs of up to 128 rows with 82 to 108 CTAs took as long as two CTAs' bytes at this
+        rate: 1.1 to 1.35 times what all bytes take (12 GEMMs, H200 and H100).
     next_cta : float
         Microseconds between two CTAs of a grid that is not persistent, on one SM.
     part : float
@@ -157,7 +175,7 @@ class Machine:
     apart: float = 0.3
     crossing: float = 1.2
     l2_capacity: float = 50e6
-    dram_bytes: float = 4.6e6
+    dram_bytes: float = 4.4e6
     halves: float = 0.297
     launch: float = 0.81
     serial_launch: float = 1.39
@@ -186,11 +204,17 @@ class Machine:
     element_cycles: float = 1.02
     transpose: float = 1.98
     chunk_cycles: float = 80.6
-    store_bytes: float = 82.7
-    partial_lines: float = 0.553
-    partial_lines_dram: float = 0.573
+    store_bytes: float = 31.9
+    l2_store_bytes: float = 3500.0
+    sum_bytes: float = 22.0
+    partial_lines: float = 0.43
+    partial_lines_dram: float = 0.5
+    kept_results: float = 0.25
+    kept_inputs: float = 0.2
+    dram_rows: float = 0.06
+    pair_bytes: float = 39.0
     next_cta: float = 1.25
-    part: float = 2.2
+    part: float = 1.9
     dsmem: float = 0.45
     dsmem_each: float = 0.33
     dsmem_bytes: float = 18.3

@@ -20,12 +20,12 @@ from warploom.target.measured import measured
 from warploom.target.tvm_target import gpu_of
 
 #: Constants that are taken from a measurement: rates of a single unit, and sizes. The others were
-#: found together, on whole kernels, and do not fit a constant that was found alone: also
-#: store_bytes, of which a kernel's next tile hides a part. A measurement that cannot be true is not
-#: in the file.
+#: found together, on whole kernels, and do not fit a constant that was found alone. A measurement
+#: that cannot be true is not in the file.
 _MEASURED = frozenset({
     "clock", "tensor_bytes", "shared_bytes", "receive_bytes", "l2_bytes", "distinct_bytes",
-    "l2_capacity", "dram_bytes", "fma_lanes", "alu_lanes", "mufu_lanes", "convert_lanes",
+    "store_bytes", "l2_capacity", "dram_bytes", "fma_lanes", "alu_lanes", "mufu_lanes",
+    "convert_lanes",
 })  # fmt: skip
 
 #: What other GPUs were measured to differ in beside their data sheets: streams of weights arrive at
@@ -64,6 +64,7 @@ def _scaled(gpu: Gpu) -> Machine:
         # Slices of the cache deliver at once: where there are fewer, all of it delivers less.
         l2_bytes=H200.l2_bytes * min(1.0, cache),
         distinct_bytes=H200.distinct_bytes * min(1.0, cache),
+        l2_store_bytes=H200.l2_store_bytes * min(1.0, cache),
     )
     return replace(scaled, **_DIFFERENT.get(gpu.name, {}))
 

@@ -16,9 +16,7 @@ from warploom.decide.problem import GemmProblem
 __all__ = ["Prediction", "predict"]
 
 
-def predict(
-    problem: GemmProblem, config: Config, machine: Machine | None = None, policies: bool = True
-) -> Prediction:
+def predict(problem: GemmProblem, config: Config, machine: Machine | None = None) -> Prediction:
     """The time of one launch, back to back with others.
 
     Parameters
@@ -29,8 +27,6 @@ def predict(
         A legal one: see :meth:`Config.why_not`.
     machine : Machine, optional
         The GPU; by default that of the current target, and without a target an H200.
-    policies : bool
-        Whether what policies of the L2 cache change is wanted; else it counts as nothing.
 
     Examples
     --------
@@ -39,4 +35,4 @@ def predict(
     >>> predict(problem, choose(problem)).total < 250
     True
     """
-    return price(work_of(problem, config), machine or machine_for(), policies)
+    return price(work_of(problem, config), machine or machine_for())

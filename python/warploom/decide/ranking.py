@@ -13,6 +13,8 @@ from warploom.decide.candidates import (
     fits_at_once,
     has_neighbours,
     most_stages,
+    streams_weights,
+    with_caching,
 )
 from warploom.decide.config import Config
 from warploom.decide.machine import Machine
@@ -45,9 +47,8 @@ def ranked(
 ) -> tuple[tuple[float, Config], ...]:
     """The best candidates, with the predicted microseconds, the fastest first.
 
-    The microseconds are those without policies and prefetches of the L2 cache: what these gain is
-    less than the model errs between two tiles, so rules give them to tiles
-    (:mod:`warploom.decide.candidates`).
+    Tiles and clusters decide which policies and prefetches of the L2 cache a candidate has
+    (:func:`~warploom.decide.candidates.with_caching`), and the microseconds are those with them.
 
     Parameters
     ----------
@@ -73,17 +74,23 @@ def _ranked(
     other = rated(
         variant for _, config in usual[:_VARIED] for variant in _variants(problem, config, machine)
     )
+    if streams_weights(problem):  # stream-K may be the only good way to share a good tile
+        other += rated(
+            variant for _, config in usual[_VARIED:] if config.split_k == config.ctas_per_sm == 1
+            for variant in _variants(problem, config, machine, ({"stream_k": True},))
+        )
     return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
 
 
 def _variants(
-    problem: GemmProblem, config: Config, machine: Machine
-) -> Iterator[Config]:
+    problem: GemmProblem, config: Config, machine: Machine,
+    changes: Iterable[dict[str, Any]] = _VARIANTS,
+) -> Iterator[Config]:  # fmt: skip
     """Legal configs that share, store or launch the tiles of a candidate in another way."""
-    for change in _VARIANTS:
+    for change in changes:
         if "split_k" in change and (config.cluster_m * config.cluster_n > 1 or config.split_k > 1):
             continue
-        variant = config.replace(**change, stages=1)
+        variant = with_caching(problem, config.replace(**change, stages=1), machine)
         stages = most_stages(variant, problem) // variant.slice_k * variant.slice_k
         if stages < 2 or not has_neighbours(problem, variant):
             continue
@@ -176,4 +183,4 @@ def _served(
 
 
 def _time(problem: GemmProblem, config: Config, machine: Machine) -> float:
-    return predict(problem, config, machine, policies=False).without_policies
+    return predict(problem, config, machine).total

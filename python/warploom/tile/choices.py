@@ -276,16 +276,17 @@ CHOICES = (
         "l2_policy", Count(0, len(POLICIES) - 1),
         "The L2 eviction policy: 0 for none, 1 for B evict_first, 2 for A evict_last as well.",
         0, tuple(range(len(POLICIES))),
-        rule="1 for up to 128 rows, whose weights are read once, and without a cluster where the "
-        "L2 cache does not hold both operands. Results push out what is dropped first: where they "
-        "are much larger than the operands, 1 took up to 14 % longer.",
+        rule="1 for weights that are read once, of up to 128 rows: 2 to 14 % less. And 1 without a "
+        "cluster where the L2 cache does not hold both operands. Results push out what is dropped "
+        "first: where they are much larger than the operands, 1 took up to 14 % longer.",
     ),
     _hint("prefetch_l2", Flag(),
         "Whether a kernel that starts early brings what its first steps load into the L2 cache "
         "before it waits. For GEMMs whose time is that of loading weights.",
         False, (False, True),
-        rule="On for 16-bit operands and up to 128 rows: there it gained up to 8 %. With more rows "
-        "CTAs prefetch the same bytes, and lost 7 to 18 %.",
+        rule="On for 16-bit weights that are read once, of up to 128 rows: there it gained up to "
+        "14 %. What the L2 cache does not drop first is left out then: CTAs that prefetch the same "
+        "bytes took up to 18 % longer.",
     ),
     _hint("ctas", Count(),
         "CTAs of a persistent grid; without it as many as the device holds, which the host asks at "

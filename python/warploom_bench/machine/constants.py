@@ -179,6 +179,13 @@ def _part(v: Values) -> float:
     return max(0.0, small - (large - small) / 7)
 
 
+def _sum_bytes(v: Values) -> float:
+    """What 56 KB take more, from CTA to CTA, less what reading them takes."""
+    time, bytes_ = v["workspace 64 KB, all SMs"] - v["workspace 8 KB, all SMs"], 56 * 1024
+    cycles = time * v["clock light kernel"]
+    return bytes_ / max(1.0, cycles - bytes_ / v["tma-bandwidth one SM, L2"])
+
+
 def _throttle(v: Values) -> float:
     return max(0.0, v["clock light kernel"] / v["clock last windows"] - 1)
 
@@ -271,8 +278,17 @@ CONSTANTS = (
         "without the elements, and with few bytes",
     ),
     _is("store_bytes", "store-bandwidth", "one SM, L2", "boxes of 8 KB"),
+    _is("l2_store_bytes", "store-bandwidth", "all SMs, L2", "the same"),
+    Constant(
+        "sum_bytes", ("workspace", "clock", "tma-bandwidth"), _sum_bytes,
+        "a tile of 64 KB less one of 8 KB",
+    ),
     Constant("partial_lines", ("partial-lines",), _crossing("TMA, one SM, L2"), "for a line more"),
     Constant("partial_lines_dram", ("partial-lines",), _crossing("TMA, all SMs, DRAM"), "the same"),
+    _none("kept_results", "what is in the cache when a kernel ends: found on whole kernels"),
+    _none("kept_inputs", "inputs of earlier launches: found on whole kernels"),
+    _none("dram_rows", "rows of a step that lie apart in memory: found on GEMMs of few rows"),
+    _none("pair_bytes", "CTAs that are spread unevenly over the SMs: found on GEMMs of few rows"),
     _time("next_cta", "next-cta", "one CTA an SM", "by the SM's own clock"),
     Constant("part", ("workspace",), _part, "a tile without bytes, with its flag"),
     Constant("dsmem", ("dsmem-latency", "clock"), _dsmem, "two barriers of the cluster and a load"),

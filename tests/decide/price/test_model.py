@@ -45,10 +45,18 @@ def _wider_store(work: Work) -> Work:
     ))  # fmt: skip
 
 
+def _more_tiles(work: Work) -> Work:
+    return work._replace(
+        batch=2 * work.batch,
+        loads=tuple(load._replace(total=2 * load.total) for load in work.loads),
+        epilogue=tuple(tile._replace(elements=2 * tile.elements) for tile in work.epilogue),
+    )
+
+
 _MORE = {
     "bytes": _more_bytes,
     "steps": lambda work: work._replace(steps=work.steps + work.split_k),
-    "tiles": lambda work: work._replace(batch=2 * work.batch),
+    "tiles": _more_tiles,
     "MMAs": lambda work: work._replace(mmas=work.mmas * 2),
     "stores": _wider_store,
     "dequantised elements": lambda work: work._replace(dequantised=work.dequantised + 8192.0),

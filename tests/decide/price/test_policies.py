@@ -15,6 +15,7 @@ from warploom.decide.price.launch import launch_of
 from warploom.decide.price.model import price
 from warploom.decide.price.prefetch import NOTHING, prefetch_of
 from warploom.decide.price.work import Work
+from warploom.decide.work import tiles_along
 from warploom.tile.choices import DROPPED
 
 
@@ -41,13 +42,18 @@ def test_policies_are_a_term_of_their_own(rng: np.random.Generator) -> None:
         assert with_.total == pytest.approx(without.total + with_.policies, rel=1e-12)
 
 
-def test_the_choice_of_a_tile_does_not_depend_on_policies() -> None:
-    for problem in (plain_gemm(16, 4096, 8192), plain_gemm(8192, 8192, 8192)):
-        times = [
-            predict(problem, replace(config, l2_policy=0, prefetch_l2=False)).total
-            for _, config in ranked(problem, 20)
-        ]
-        assert times == sorted(times)
+def test_weights_that_are_read_once_are_dropped_first_and_prefetched() -> None:
+    """Whatever the tile and the cluster; what several clusters read is neither."""
+    once = 0
+    for m in (1, 24, 100, 128):
+        problem = plain_gemm(m, 4096, 8192)
+        for _, config in ranked(problem, 200):
+            down, _ = tiles_along(problem, config)
+            alone = down <= config.cluster_m or config.cluster_size == 1
+            assert config.l2_policy == config.prefetch_l2 == alone, config
+            once += alone
+    assert once
+    assert not any(config.prefetch_l2 for _, config in ranked(plain_gemm(129, 4096, 8192)))
 
 
 def test_what_is_read_once_may_be_dropped_first(rng: np.random.Generator) -> None:
@@ -103,3 +109,19 @@ def test_ordered_mmas_cost_a_barrier_for_each_mma(rng: np.random.Generator) -> N
         assert price(ordered).total >= price(work).total
         if work.consumers == 1:
             assert price(ordered).total == price(work).total
+
+
+def test_only_what_is_read_once_is_prefetched(rng: np.random.Generator) -> None:
+    """CTAs that share rows request them once each, unless a policy says that they are shared."""
+    found = 0
+    for work in _works(rng, 12):
+        work = _plain(work)._replace(prefetch_l2=True, pdl=True)
+        launch = launch_of(work, H200.gpu)
+        _, of_b = work.loads
+        once = work._replace(loads=(work.loads[0], of_b._replace(policy=DROPPED)))
+        alone = work._replace(loads=(of_b,))
+        assert prefetch_of(once, H200, launch) == prefetch_of(alone, H200, launch)
+        all_, some = (prefetch_of(one, H200, launch).queue for one in (work, once))
+        assert some <= all_ * (1 + 1e-12)
+        found += some < 0.9 * all_
+    assert found

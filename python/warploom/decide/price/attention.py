@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.work import (
     CHUNK_COLUMNS,
-    LINE_BYTES,
     UNKNOWN_EXTENT,
     Load,
     Mma,
     Nest,
     TileOut,
     Work,
-    chunk_lines,
     lines_touched,
 )
 from warploom.lower.grid.persistent import DEFAULT_GROUP
@@ -81,8 +80,8 @@ def attention_work(
     elements = min(tokens, rows * queries) * head_dim * heads * batch
     out = TileOut(
         queries, head_dim, _BYTES, False, CHUNK_COLUMNS,
-        chunk_lines(min(CHUNK_COLUMNS, head_dim) * _BYTES, row_bytes),
-        bool(row_bytes % LINE_BYTES), float(elements),
+        store_lines(head_dim, _BYTES, CHUNK_COLUMNS, row_bytes),
+        alignment(row_bytes), float(elements),
     )  # fmt: skip
     return Work(
         grid, repeats, steps, (of_keys, of_values),

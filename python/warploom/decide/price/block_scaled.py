@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from warploom.decide.config import Config
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.grouped import grouped_parts, launched
 from warploom.decide.price.matrices import shared_by
 from warploom.decide.price.work import (
-    LINE_BYTES,
     UNKNOWN_EXTENT,
     Load,
     Mma,
@@ -16,7 +16,6 @@ from warploom.decide.price.work import (
     TileOut,
     Wait,
     Work,
-    chunk_lines,
     cut_rows,
     lines_touched,
 )
@@ -66,7 +65,7 @@ def block_scaled_work(
     chunk, pitch = config.store_columns, n * _BYTES
     out = TileOut(
         band, columns, float(bits_of(out_dtype) // 8), False, chunk,
-        chunk_lines(min(chunk, columns) * _BYTES, pitch), bool(pitch % LINE_BYTES),
+        store_lines(columns, _BYTES, chunk, pitch), alignment(pitch),
         float(min(m * n, math.prod(tiles) * band * columns)),
     )  # fmt: skip
     return Work(

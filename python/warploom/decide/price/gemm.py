@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from warploom.decide.config import Config
 from warploom.decide.pixels import pixels_of_images, pixels_seen
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.work import (
+    LINE_BYTES,
     UNKNOWN_EXTENT,
     Load,
     Mma,
     TileOut,
     Work,
-    chunk_lines,
     cut_rows,
     lines_of_packed,
     lines_of_taps,
@@ -175,12 +176,12 @@ def _epilogue(problem: GemmProblem, config: Config, elements: int, n: int) -> li
     for dtype in problem.outputs:
         size = bits_of(dtype) / 8
         pitch = n * size
-        lines = chunk_lines(min(chunk, config.tile_n) * size, pitch)
+        lines = store_lines(config.tile_n, size, chunk, pitch)
         whole = config.swap_ab and not config.stores_in_chunks(problem, dtype)
         tiles.append(TileOut(rows, columns, size, config.swap_ab, chunk, lines,
-                             bool(pitch % 128), elements, whole=whole))  # fmt: skip
+                             alignment(pitch), elements, whole=whole))  # fmt: skip
     for dtype, shape in problem.inputs:
         if shape == "tile":
             tiles.append(TileOut(rows, columns, bits_of(dtype) / 8, config.swap_ab, chunk, 1.0,
-                                 False, elements, False))  # fmt: skip
+                                 LINE_BYTES, elements, False))  # fmt: skip
     return tiles

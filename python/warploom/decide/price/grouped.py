@@ -7,14 +7,13 @@ decides. Who ranks configs passes the number that is expected.
 from __future__ import annotations
 
 from warploom.decide.config import Config
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.matrices import shared_by
 from warploom.decide.price.work import (
-    LINE_BYTES,
     Load,
     Mma,
     TileOut,
     Work,
-    chunk_lines,
     cut_rows,
     lines_touched,
 )
@@ -73,8 +72,8 @@ def grouped_parts(
     size, chunk = bits_of(out_dtype) / 8, config.store_columns
     pitch = n * size
     out = TileOut(
-        rows, columns, size, False, chunk, chunk_lines(min(chunk, columns) * size, pitch),
-        bool(pitch % LINE_BYTES), float(min(m * n, row_tiles * across * width * rows * columns)),
+        rows, columns, size, False, chunk, store_lines(columns, size, chunk, pitch),
+        alignment(pitch), float(min(m * n, row_tiles * across * width * rows * columns)),
     )  # fmt: skip
     return (of_x, of_w), out, (row_tiles * across, width)
 

@@ -8,15 +8,80 @@ from warploom.decide.machine import Machine
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.prefetch import NOTHING, prefetch_of
 from warploom.decide.price.step import joined
-from warploom.decide.price.work import Load, Work
+from warploom.decide.price.work import LINE_BYTES, Load, Work
 from warploom.tile.choices import DROPPED, KEPT
 
 #: Times that memory delivers operands at most: beyond that the L2 cache always helps.
 _MOST_READS = 4
 
 
-def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = False) -> float:
-    """Bytes between memory and the L2 cache.
+def dram_cycles(
+    work: Work, machine: Machine, launch: Launch, follow: bool = False, ahead: float = 0.0
+) -> float:
+    """Cycles in which bytes move between memory and the L2 cache.
+
+    Parameters
+    ----------
+    work : Work
+    machine : Machine
+    launch : Launch
+    follow : bool
+        Whether the cache follows the policies of loads; if not, it keeps what it usually keeps.
+    ahead : float
+        Bytes that are in the cache when the kernel begins.
+    """
+    read = max(0.0, read_bytes(work, machine, launch, follow) - ahead)
+    moved = read * (1 + machine.dram_rows * _lines_of_rows(work)) + _written(work, machine)
+    rate = machine.dram_bytes / machine.clock
+    return max(moved / rate, _pair_cycles(work, machine, launch, read, rate))
+
+
+def _lines_of_rows(work: Work) -> float:
+    """Lines for each row of what is loaded: rows of a step lie apart in memory."""
+    loads = [load for load in work.loads if load.total]
+    total = sum(load.total for load in loads)
+    rows = sum(load.total * min(1.0, LINE_BYTES / load.row_bytes) for load in loads)
+    return rows / total if total else 0.0
+
+
+def _pair_cycles(
+    work: Work, machine: Machine, launch: Launch, read: float, rate: float
+) -> float:
+    """Cycles in which the pair of SMs that loads most has its bytes, of so many for all pairs.
+
+    CTAs spread over pairs before a pair gets a second one. A pair that loads twice as much as
+    others takes longer, as it has no more than its share of memory while others load.
+    """
+    pairs = max(1, machine.sms // 2)
+    if work.stream_k:
+        return 0.0
+    busiest = math.ceil(launch.units / pairs) / launch.units
+    share = max(machine.pair_bytes, rate / min(launch.running, pairs))
+    return read * busiest / min(share, machine.receive_bytes)
+
+
+def _written(work: Work, machine: Machine) -> float:
+    """Bytes of results that reach memory, as whole lines that take as long.
+
+    The cache holds a part of them until the kernel ends. Where rows do not begin at lines, clusters
+    side by side write parts of the same lines, at different times.
+    """
+    bytes_ = taken = 0.0
+    for tile in work.epilogue:
+        if tile.stored:
+            own = tile.elements * tile.size * tile.times
+            across = (tile.rows if tile.transposed else tile.columns) * work.cluster[1] * tile.size
+            parted = min(1.0, LINE_BYTES / across) if tile.aligned < LINE_BYTES else 0.0
+            bytes_ += own
+            taken += own * (1 + machine.partial_lines_dram * parted)
+    if not bytes_:
+        return 0.0
+    out = max(0.0, bytes_ - machine.kept_results * machine.l2_capacity)
+    return out * taken / bytes_
+
+
+def read_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = False) -> float:
+    """Bytes that memory delivers to the L2 cache.
 
     Parameters
     ----------
@@ -29,12 +94,14 @@ def dram_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
     fixed = least = 0.0
     down, across = work.tiles
     for tile in work.epilogue:
-        more = machine.partial_lines_dram * tile.ragged if tile.stored else 0.0
-        fixed += tile.elements * tile.size * (1 + more) * tile.times
+        if not tile.stored:
+            fixed += tile.elements * tile.size * tile.times
     loads = (*work.loads, *work.prologue)
     for load in loads:
         if follow and load.policy == DROPPED:
             fixed += min(_sweeps(load, work, launch), _MOST_READS) * load.total
+            if _is_read_once(load, work):
+                fixed -= machine.kept_inputs * min(load.total, machine.l2_capacity)
         else:
             least += load.total
         # Several clusters that read the same rows make both halves of the L2 cache read them.
@@ -91,10 +158,15 @@ def policies_of(
     prefetch = prefetch_of(work, machine, launch)
     if not has_policies and prefetch == NOTHING:
         return 0.0
-    moved = dram_bytes(work, machine, launch, follow=True) - prefetch.ahead
-    cycles = max(0.0, moved) / machine.dram_bytes * machine.clock
+    cycles = dram_cycles(work, machine, launch, True, prefetch.ahead)
     order = machine.overlap_dram
     return joined(order, loop, cycles) - joined(order, loop, dram) + prefetch.queue
+
+
+def _is_read_once(load: Load, work: Work) -> bool:
+    """Whether no two clusters load the same bytes."""
+    dimensions = zip(load.along, work.tiles, work.cluster, strict=True)
+    return all(moves or tiles <= ctas for moves, tiles, ctas in dimensions)
 
 
 def _sweeps(load: Load, work: Work, launch: Launch) -> float:

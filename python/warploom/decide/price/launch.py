@@ -41,6 +41,11 @@ class Launch(NamedTuple):
     running: int
     block: tuple[float, float]
 
+    @property
+    def last(self) -> int:
+        """CTAs that have a unit in the last wave."""
+        return self.units - (self.waves - 1) * self.slots
+
 
 def launch_of(work: Work, gpu: Gpu) -> Launch:
     """The counts of a launch on a GPU."""

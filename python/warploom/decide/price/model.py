@@ -15,19 +15,15 @@ import math
 from typing import NamedTuple
 
 from warploom.decide.machine import H200, Machine
-from warploom.decide.price.l2 import dram_bytes, policies_of
+from warploom.decide.price.epilogue import epilogue_of, store_cycles
+from warploom.decide.price.l2 import dram_cycles, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import Alone, Step, joined, step_of
 from warploom.decide.price.uneven import busiest
 from warploom.decide.price.work import Work
-from warploom.target import SM90A, WGMMA_M
 
 #: Part of the CTAs from which on the last wave counts as one of all.
 _FULL = 0.9
-#: Cycles of the SM's shared memory for an element of each thread of a warpgroup, where each store
-#: is of single 16-bit elements to the transpose: four warps, of whose threads four have elements of
-#: the same banks (rows of whole 128 bytes below each other).
-_WHOLE_CYCLES = 4 * 4
 
 
 class Prediction(NamedTuple):
@@ -37,8 +33,10 @@ class Prediction(NamedTuple):
     ----------
     tensor, l2 : float
         The MMAs of the busiest SM, and the loads of all SMs from the L2 cache.
+    stores : float
+        Results of all waves but the last on their way into the L2 cache.
     loop : float
-        All waves of the busiest CTA, with those two and what they do not hide.
+        All waves of the busiest CTA, with those three and what they do not hide.
     dram : float
         Bytes between memory and the L2 cache, which move beside the loop.
     fill, drain : float
@@ -59,6 +57,7 @@ class Prediction(NamedTuple):
 
     tensor: float
     l2: float
+    stores: float
     loop: float
     dram: float
     fill: float
@@ -86,9 +85,7 @@ class Prediction(NamedTuple):
         return {name: float(value) for name, value in self._asdict().items()}
 
 
-def price(
-    work: Work, machine: Machine = H200, policies: bool = True, alone: Alone | None = None
-) -> Prediction:
+def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Prediction:
     """The time of one launch of a work, back to back with others.
 
     Parameters
@@ -97,8 +94,6 @@ def price(
         What the kernel does.
     machine : Machine
         The GPU.
-    policies : bool
-        Whether :attr:`Prediction.policies` is wanted; else it is 0.
     alone : Alone, optional
         That of :func:`~warploom.decide.price.step.alone_of`, where it is known.
 
@@ -110,31 +105,35 @@ def price(
     True
     """
     launch = launch_of(work, machine.gpu)
-    step = step_of(work, machine, launch, alone)
-    epilogue = _epilogue_cycles(work, machine, launch)
+    stores = store_cycles(work, machine, launch)
+    step = step_of(
+        work, machine, launch, alone, stores=stores / max(1.0, launch.waves * launch.steps)
+    )
+    epilogue = epilogue_of(work, machine, launch)
     meeting = _cluster_sum_cycles(work, machine)
     prologue = _prologue_cycles(work, machine)
-    between = epilogue + meeting + prologue
+    between = epilogue.between + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
     if work.lengths and work.persistent and work.split_k == 1 and not work.stream_k:
         loop = _uneven_waves(work, launch, step.cycles, between)
     else:
         last = launch.steps * _last_step(work, machine, launch, step).cycles
-        loop = _waves(work, launch, launch.steps * step.cycles, between, last)
+        loop = _waves(work, launch, launch.steps * step.cycles, between, last, epilogue.stores)
     tensor = launch.waves * launch.steps * step.tensor
-    dram = dram_bytes(work, machine, launch) / machine.dram_bytes * machine.clock
+    dram = dram_cycles(work, machine, launch)
     throttle = _throttle(machine, launch, tensor, loop, dram)
     micro = machine.clock
     reduce = meeting / micro if work.in_cluster else _sums(work, machine, work.split_k - 1)
     return Prediction(
         tensor=tensor / micro,
         l2=launch.waves * launch.steps * step.l2 / micro,
+        stores=stores / micro,
         loop=loop / micro,
         dram=dram / micro,
         fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro
         + machine.dequantise_first * (work.dequantised > 0),
-        drain=epilogue / micro,
+        drain=epilogue.last / micro,
         launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
@@ -143,15 +142,13 @@ def price(
         waves=launch.waves,
         overlap=machine.overlap_dram,
         throttle=throttle,
-        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle
-        if policies
-        else 0.0,
+        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle,
     )
 
 
 def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step:
     """A step of the last wave, in which the CTAs that have a tile left have the cache alone."""
-    left = launch.units - (launch.waves - 1) * launch.slots
+    left = launch.last
     if work.stream_k or launch.waves == 1 or left > _FULL * launch.running:
         return step
     down, across = launch.block
@@ -163,7 +160,9 @@ def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step
     return step_of(work, machine, fewer, step.alone)
 
 
-def _waves(work: Work, launch: Launch, loop: float, between: float, last: float) -> float:
+def _waves(
+    work: Work, launch: Launch, loop: float, between: float, last: float, stores: float
+) -> float:
     """Cycles of the busiest CTA, from its first step to its last.
 
     Parameters
@@ -174,13 +173,15 @@ def _waves(work: Work, launch: Launch, loop: float, between: float, last: float)
         Cycles of the steps of a tile, and of one of the last wave.
     between : float
         Cycles from the last step of a tile to the first of the next.
+    stores : float
+        Cycles in which an SM stores tiles of all its CTAs.
     """
     if work.stream_k:
         units = max(launch.units / launch.slots, 1 / launch.steps)
         return units * loop + max(0, math.ceil(units) - 1) * between
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
-    return (launch.waves - 1) * inner + last
+    return (launch.waves - 1) * max(inner, stores) + last
 
 
 def _uneven_waves(work: Work, launch: Launch, step: float, between: float) -> float:
@@ -197,21 +198,20 @@ def _sums(work: Work, machine: Machine, others: float) -> float:
 
     All are there at the same time. One SM reads them, so that sums of large tiles cost more.
     """
-    return machine.part + _read(work, machine, others) if others > 0 else 0.0
+    return machine.part + _moved(work, machine, others) if others > 0 else 0.0
 
 
 def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
-    """Microseconds in which the parts of tiles are added.
+    """Microseconds in which the parts of tiles are added; none if each CTA has whole tiles.
 
-    The owner of a tile comes to it last, when the one other part has long been stored. Where more
-    CTAs share a tile, they all end together, as those of split-K do.
+    Where more CTAs than one other share a tile, they all end together, as those of split-K do.
     """
+    if launch.units % launch.slots == 0:
+        return 0.0
     others = max(0.0, min(launch.slots / launch.units, launch.steps) - 1)
     together = min(1.0, others) * max(0.0, machine.part - machine.stream_k)
     if not work.dequantised:
-        return machine.stream_k + together + _read(work, machine, others)
-    if launch.units % launch.slots == 0:  # no CTA has a part of a tile
-        return machine.stream_k
+        return machine.stream_k + together + _moved(work, machine, max(1.0, others))
     # A CTA stores the sums of a part, and adds those of another one at least: the threads of the
     # warpgroups that have a share of the tile read them.
     rate = min(machine.receive_bytes, work.consumers * machine.stream_k_bytes)
@@ -219,24 +219,10 @@ def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
     return machine.stream_k + together + added / machine.clock
 
 
-def _read(work: Work, machine: Machine, others: float) -> float:
-    return others * work.sum_bytes / machine.receive_bytes / machine.clock
-
-
-def _epilogue_cycles(work: Work, machine: Machine, launch: Launch) -> float:
-    """Cycles from the last MMA of a tile until its results are stored."""
-    cycles = moved = 0.0
-    for tile in work.epilogue:
-        rows, columns = tile.rows, tile.columns
-        each = machine.element_cycles * (1 + machine.transpose * tile.transposed)
-        chunks = max(1.0, rows / WGMMA_M / work.consumers) * -(-columns // tile.chunk_columns)
-        elements = rows * columns / work.consumers / SM90A.warpgroup
-        cycles += (elements * each + chunks * machine.chunk_cycles) * tile.times
-        if tile.whole:
-            cycles += elements * work.consumers * _WHOLE_CYCLES * tile.times
-        lines = 1 + machine.partial_lines * (tile.lines - 1) if tile.stored else 1.0
-        moved += rows * columns * tile.size * lines * tile.times
-    return cycles + launch.busy * moved / machine.store_bytes
+def _moved(work: Work, machine: Machine, others: float) -> float:
+    """Microseconds in which CTAs write their sums, and one of them reads those of the others."""
+    written = work.sum_bytes / machine.sum_bytes
+    return (written + others * work.sum_bytes / machine.receive_bytes) / machine.clock
 
 
 def _prologue_cycles(work: Work, machine: Machine) -> float:

@@ -2,7 +2,8 @@
 
 With programmatic dependent launch the CTAs of a kernel are there before the kernel before has
 ended. Until then memory brings their first stages into the L2 cache, which it need not do later.
-The loads then queue behind prefetches of bytes that other CTAs have prefetched, too.
+The loads then queue behind prefetches of bytes that other CTAs have prefetched, too: if no policy
+of the cache says which bytes are read once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from warploom.decide.machine import Machine
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.work import Load, Work
+from warploom.tile.choices import DROPPED
 
 
 class Prefetch(NamedTuple):
@@ -40,7 +42,8 @@ def prefetch_of(work: Work, machine: Machine, launch: Launch) -> Prefetch:
         return NOTHING
     steps = min(work.stages, launch.steps)
     requested = distinct = 0.0
-    for load in work.loads:
+    once = [load for load in work.loads if load.policy == DROPPED]
+    for load in once or work.loads:
         bytes_ = launch.running * steps * min(load.rows, load.extent) * load.row_bytes * load.times
         requested += bytes_ / load.multicast
         distinct += min(bytes_ / _readers(load, launch), load.total)

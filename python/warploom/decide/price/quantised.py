@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from warploom.decide.config import Config
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.matrices import shared_by
 from warploom.decide.price.work import (
-    LINE_BYTES,
     UNKNOWN_EXTENT,
     Load,
     Mma,
     TileOut,
     Work,
-    chunk_lines,
     lines_of_packed,
     lines_touched,
 )
@@ -54,8 +53,8 @@ def quantised_work(
     )  # fmt: skip
     chunk, pitch = config.store_columns, n * _BYTES
     out = TileOut(
-        columns, rows, float(_BYTES), True, chunk, chunk_lines(min(chunk, columns) * _BYTES, pitch),
-        bool(pitch % LINE_BYTES), float(m * n),
+        columns, rows, float(_BYTES), True, chunk, store_lines(columns, _BYTES, chunk, pitch),
+        alignment(pitch), float(m * n),
     )  # fmt: skip
     return Work(
         (-(-n // columns), -(-m // rows)), 1, k // depth, (of_w, of_x),

@@ -9,9 +9,10 @@ import tvm_ffi
 from tvm.ir import TensorLoad
 from tvm.tirx import Buffer
 
+from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.matrices import Part
 from warploom.decide.price.visits import Visit, Visits
-from warploom.decide.price.work import CHUNK_COLUMNS, LINE_BYTES, TileOut, chunk_lines
+from warploom.decide.price.work import CHUNK_COLUMNS, LINE_BYTES, TileOut
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.tile import ir
 from warploom.tile import statement as views
@@ -72,11 +73,11 @@ class _Results:
         return made._replace(times=times, elements=min(made.elements, most))
 
     def _tile(self, part: Part, rows: int, columns: int, turned: bool) -> TileOut:
-        lines = chunk_lines(min(self.chunk, columns) * part.size, part.pitch)
+        lines = store_lines(columns, part.size, self.chunk, part.pitch)
         down, across = (columns, rows) if turned else (rows, columns)
         elements = min(part.bytes_of(part.moving) / part.size, math.prod(part.shape))
         return TileOut(
-            down, across, part.size, turned, self.chunk, lines, bool(part.pitch % LINE_BYTES),
+            down, across, part.size, turned, self.chunk, lines, alignment(part.pitch),
             elements,
         )  # fmt: skip
 
@@ -105,7 +106,9 @@ class _Results:
             part = Part.of_elements(node.source, node.indices, loops, self.visits)
             rows, columns = (*loops.values(), 1)[:2]
             made = self._tile(part, rows, columns, stored in self.turned)
-            found[str(node.source.dtype),] = made._replace(lines=1.0, ragged=False, stored=False)
+            found[str(node.source.dtype),] = made._replace(
+                lines=1.0, aligned=LINE_BYTES, stored=False
+            )
         return found
 
     def _loops(self, visit: Visit) -> dict:

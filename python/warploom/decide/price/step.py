@@ -66,7 +66,9 @@ class Step(NamedTuple):
     alone: Alone
 
 
-def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = None) -> Step:
+def step_of(
+    work: Work, machine: Machine, launch: Launch, alone: Alone | None = None, stores: float = 0.0
+) -> Step:
     """The time of a step of a work, as a launch divides it.
 
     Parameters
@@ -76,6 +78,8 @@ def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = 
     launch : Launch
     alone : Alone, optional
         That of :func:`alone_of`, where it is known.
+    stores : float
+        Cycles in which the L2 cache takes results meanwhile.
     """
     cta = alone_of(work, machine) if alone is None else alone
     busy = launch.busy
@@ -101,6 +105,7 @@ def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = 
         times += [tensor, max(own / work.slice_k, ring)]
     times.append(same_line)
     together, apart = _from_l2(work, machine, launch)
+    together, apart = together + stores, apart + stores
     order, longest = machine.overlap, max(*times, together, apart)
     if longest:  # as `joined` of all of them, twice
         others = sum([(time / longest) ** order for time in times])
@@ -112,7 +117,7 @@ def step_of(work: Work, machine: Machine, launch: Launch, alone: Alone | None = 
     if work.stream_k:
         cycles *= 1 + machine.stream_k_steps
     arrival = launch.running * cta.loaded * machine.receive_bytes / machine.l2_bytes
-    return Step(cycles, tensor, together, arrival, cta)
+    return Step(cycles, tensor, together - stores, arrival, cta)
 
 
 def alone_of(work: Work, machine: Machine) -> Alone:
@@ -156,12 +161,14 @@ def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float
 
     First if all readers of a line request it at the same time, so that their requests join. Then if
     only consecutive CTAs do, which run side by side. Those have the same columns, where tiles of
-    several rows are visited together, or the same rows; parts of one tile have neither.
+    several rows are visited together, or the same rows; parts of one tile have neither, and CTAs of
+    stream-K come to the same bytes at different steps.
 
     CTAs of a convolution come to a line for other taps, at other times, and parts of lines are
     requested as often as there are readers. Pixels outside of the image take as long as others.
     """
     ahead = min(work.tiles[0], work.group * work.cluster[0]) > work.cluster[0]
+    drift = work.stream_k and launch.units % launch.slots
     together = apart = 0.0
     for load in work.loads:
         rows = min(load.rows, load.extent) / load.multicast
@@ -175,9 +182,15 @@ def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float
             apart += alone
             continue
         alone = bytes_ * load.lines / machine.distinct_bytes
-        together += bytes_ * load.lines / machine.l2_bytes
-        apart += alone / machine.neighbours if beside else alone
+        parted = drift and _is_shared(load, work)
+        together += alone if parted else bytes_ * load.lines / machine.l2_bytes
+        apart += alone / machine.neighbours if beside and not parted else alone
     return launch.running * together, launch.running * apart
+
+
+def _is_shared(load: Load, work: Work) -> bool:
+    """Whether several tiles load the same bytes."""
+    return any(not moves and tiles > 1 for moves, tiles in zip(load.along, work.tiles, strict=True))
 
 
 def _readers(load: Load, launch: Launch) -> float:

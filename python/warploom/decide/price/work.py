@@ -149,9 +149,9 @@ class TileOut(NamedTuple):
     chunk_columns : int
         Columns of a store chunk, at most.
     lines : float
-        Lines of memory that a row of a chunk touches, for each that it fills.
-    ragged : bool
-        Whether rows in memory do not begin at lines.
+        Lines of memory that the chunks of a row touch, for each that they fill.
+    aligned : int
+        Bytes of a line of memory at whose multiples rows begin.
     elements : float
         Elements in memory, of all tiles.
     stored : bool
@@ -169,7 +169,7 @@ class TileOut(NamedTuple):
     transposed: bool
     chunk_columns: int
     lines: float
-    ragged: bool
+    aligned: int
     elements: float
     stored: bool = True
     times: float = 1.0
@@ -337,9 +337,3 @@ def cut_rows(row_bytes: float, step_bytes: float) -> float:
         return 0.0
     lacks = LINE_BYTES - row_bytes % LINE_BYTES
     return (0.5 if 2 * lacks <= SECTOR_BYTES else 1.0) / math.ceil(row_bytes / step_bytes)
-
-
-def chunk_lines(row_bytes: float, pitch: float) -> float:
-    """Lines of memory that a row of a store chunk touches, for each that it could fill."""
-    row = row_bytes / LINE_BYTES
-    return (row + 1) / row if pitch % LINE_BYTES else max(1.0, 1 / row)

@@ -1,0 +1,75 @@
+"""The time in which a tile's results leave: registers, shared memory, TMA, and the L2 cache."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from warploom.decide.machine import Machine
+from warploom.decide.price.chunks import chunks_of
+from warploom.decide.price.launch import Launch
+from warploom.decide.price.step import joined
+from warploom.decide.price.work import TileOut, Work
+from warploom.target import SM90A, WGMMA_M
+
+#: Chunks of a warpgroup that TMA stores while it goes on.
+_BUFFERS = 2
+#: Cycles of the SM's shared memory for an element of each thread of a warpgroup, where each store
+#: is of single 16-bit elements to the transpose: four warps, of whose threads four have elements of
+#: the same banks (rows of whole 128 bytes below each other).
+_WHOLE_CYCLES = 4 * 4
+
+
+class Epilogue(NamedTuple):
+    """Cycles from the last MMA of a tile on.
+
+    Attributes
+    ----------
+    last : float
+        Until the results of the last tile of each CTA are stored.
+    between : float
+        Until the warpgroups may begin the next tile: TMA still stores the last chunks.
+    stores : float
+        In which TMA stores a tile of each CTA of an SM.
+    """
+
+    last: float
+    between: float
+    stores: float
+
+
+def epilogue_of(work: Work, machine: Machine, launch: Launch) -> Epilogue:
+    """The epilogue of a tile: warpgroups write chunks while TMA stores the chunks before."""
+    cycles = moved = behind = 0.0
+    for tile in work.epilogue:
+        elements = tile.rows * tile.columns
+        if not tile.stored:
+            cycles += launch.busy * elements * tile.size * tile.times / machine.receive_bytes
+            continue
+        threads = work.consumers * SM90A.warpgroup
+        each = machine.element_cycles * (1 + machine.transpose * tile.transposed)
+        if tile.whole:
+            each += work.consumers * _WHOLE_CYCLES
+        chunks = max(1.0, tile.rows / WGMMA_M / work.consumers) * chunks_of(tile)
+        cycles += (elements / threads * each + chunks * machine.chunk_cycles) * tile.times
+        bytes_ = elements * tile.times * _stored(tile, machine)
+        moved += bytes_
+        behind += bytes_ * max(0.0, 1 - _BUFFERS / chunks)
+    busy, ctas = launch.busy / machine.store_bytes, launch.last / work.split_k
+    stores = busy * moved
+    last = joined(machine.overlap, cycles, max(stores, ctas * moved / machine.l2_store_bytes))
+    return Epilogue(last, joined(machine.overlap, cycles, busy * behind), stores)
+
+
+def _stored(tile: TileOut, machine: Machine) -> float:
+    """Bytes that the store of an element takes as long as, if all lines were whole."""
+    return tile.size * (1 + machine.partial_lines * (tile.lines - 1))
+
+
+def store_cycles(work: Work, machine: Machine, launch: Launch) -> float:
+    """Cycles in which the L2 cache takes the results of all waves but the last."""
+    bytes_ = sum(
+        tile.rows * tile.columns * tile.times * _stored(tile, machine)
+        for tile in work.epilogue if tile.stored
+    )  # fmt: skip
+    tiles = launch.units / work.split_k
+    return bytes_ * tiles * (1 - 1 / launch.waves) / machine.l2_store_bytes
