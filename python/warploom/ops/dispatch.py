@@ -25,6 +25,7 @@ from tvm.tirx.tile_primitive import DispatchContext, TilePrimitiveCall
 
 from warploom.errors import DispatchError
 from warploom.messages.blame import line_of
+from warploom.ops.narrow_context import NarrowContext
 from warploom.ops.table import OurCase, rows
 
 #: Attribute of functions that passes of warploom have lowered.
@@ -146,8 +147,9 @@ def _dispatch_any(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc
         reason = f"{name}: no variant {call.dispatch!r} for target {target!r}; allowed: {known}."
         raise DispatchError(_with_line(reason, call))
     refusals = []
+    narrow = NarrowContext(context, call)
     for case in _by_priority(cases):
-        prim_func, reason = _attempt(case, call, context)
+        prim_func, reason = _attempt(case, call, narrow)
         if prim_func is not None:
             return prim_func
         refusals.append(f"  {case.variant}: {reason}")
