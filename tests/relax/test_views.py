@@ -206,6 +206,35 @@ def test_reshapes_stay_where_an_operator_tells_their_dimensions_apart(rng) -> No
     assert _operators(made) == _operators(module)
 
 
+def test_prompts_and_tokens_are_multiplied_as_rows(rng) -> None:
+    """Heads that a model reshapes to ``[1, n, k]`` or ``[b, 1, k]`` become rows at once."""
+    w = rng.standard_normal((24, 8)).astype("float32")
+
+    def product(emit: Any, x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        first, second, heads, depth = x.ty.shape.values
+        operand = emit(op.reshape(x, (first, second, heads * depth)))
+        return op.nn.relu(emit(op.matmul(operand, w)))
+
+    for shape in ((1, "n", 4, 6), ("b", 1, 4, 6), (1, 1, 4, 6), ("b", 3, 4, 6)):
+        sizes = [tvm.tirx.Var(one, "int64") if isinstance(one, str) else one for one in shape]
+        module = _module(
+            product, _tensor(*sizes, dtype="float32"), _tensor(24, 8, dtype="float32")
+        )
+        made = SinkReshapes()(module)
+        ranks = []
+
+        def visit(expr: relax.Expr, ranks: list[int] = ranks) -> None:
+            if isinstance(expr, relax.Call) and expr.op.name == "relax.matmul":
+                ranks.append(len(expr.args[0].ty.shape.values))
+
+        relax.analysis.post_order_visit(made["main"], visit)
+        assert ranks == [3 if 3 in shape else 2], shape
+        x = rng.standard_normal([5 if isinstance(one, str) else one for one in shape])
+        x = x.astype("float32")
+        wanted = np.maximum(x.reshape(*x.shape[:2], 24) @ w, 0)
+        np.testing.assert_allclose(_run(made, x, w), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_views_and_casts_that_change_nothing_are_left_out(rng) -> None:
     def make(emit: Any, x: relax.Expr, w: relax.Expr) -> relax.Expr:
         wide = emit(op.broadcast_to(emit(op.astype(x, "float32")), (4, 2, 8)))

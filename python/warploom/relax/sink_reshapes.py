@@ -173,12 +173,27 @@ class _Sinker(relax.PyExprMutator):
             return None
         if len(other) == 2:
             if not _keeps_last(own, given, 1):
-                return None
+                return self._matmul_of_rows(call, source)
             return relax.op.matmul(source, right, out_dtype=call.attrs.out_dtype)
         if not _keeps_last(own, given, 2) or not _same_batches(given, other):
             return self._matmul_of_reshaped(call)
         second = self._emitted(self._reshape(right, relax.ShapeExpr([*own[:-2], *other[-2:]])))
         return relax.op.matmul(source, second, out_dtype=call.attrs.out_dtype)
+
+    def _matmul_of_rows(self, call: relax.Call, source: relax.Expr) -> relax.Expr | None:
+        """A matmul of rows, where what is reshaped to its operand could as well be rows.
+
+        The prompts ``[1, n, k]`` and the tokens ``[b, 1, k]`` of a model then have one function.
+        """
+        left, right = call.args
+        *outer, last = _extents(left)
+        rows = [extent for extent in outer if not ir.is_constant(extent, 1)]
+        if len(outer) < 2 or len(rows) > 1:
+            return None
+        shape = relax.ShapeExpr([*(rows or outer[:1]), last])
+        return relax.op.matmul(
+            self._emitted(self._reshape(source, shape)), right, out_dtype=call.attrs.out_dtype
+        )
 
     def _matmul_of_reshaped(self, call: relax.Call) -> relax.Expr | None:
         """A batch of matmuls of what its second operand was before a reshape of the batch."""
@@ -193,6 +208,7 @@ class _Sinker(relax.PyExprMutator):
             return None
         first = self._emitted(self._reshape(left, relax.ShapeExpr([*own[:-2], *other[-2:]])))
         return relax.op.matmul(first, source, out_dtype=call.attrs.out_dtype)
+
 
 def _extents(expr: relax.Expr) -> list[Any] | None:
     extents = getattr(getattr(expr.ty, "shape", None), "values", None)
