@@ -16,9 +16,12 @@ from tvm.tirx import is_buffer_var
 from tests.programs.prefill_reference import attend, begins_of, causal, check, every, poisoned
 from tests.shared.tile_programs.case import numpy_dtype
 from warploom import emulator
+from warploom.compiler.parts import in_parts
 from warploom.decide import choose
 from warploom.decide.families.prefill import PrefillProblem, heads_of_tile
 from warploom.errors import IllegalCombination
+from warploom.lower.host.kernels import is_kernel
+from warploom.pipeline import warploom_pipeline
 from warploom.programs import ragged_prefill
 from warploom.target import cuda_target
 
@@ -154,6 +157,18 @@ def test_results_are_those_of_tvm(rng, causal):
     theirs = _attention_prefill_ragged(2, 4, 64, 64, "float16", {}, cuda_target("h200"))
     result = emulator.run(theirs, arguments)
     case.check(result.outputs[RESULTS], exact)
+
+
+def test_either_way_has_one_kernel_of_attention():
+    """A model compiles one kernel for queries that are rotated and for those that are not."""
+    lowered, _, _ = warploom_pipeline()
+    target = cuda_target("h200").with_host("llvm")
+    with target, in_parts():
+        program = tvm.IRModule({"main": Case().program(rotary="either")})
+        mod = lowered(tvm.tirx.transform.BindTarget(target)(program))
+    kernels = [one for one in mod.functions.values() if is_kernel(one)]
+    multiply = [one for one in kernels if "wgmma" in one.script()]
+    assert len(multiply) == 1 < len(kernels)
 
 
 def test_signature_is_that_of_tvm():

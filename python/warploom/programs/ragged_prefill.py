@@ -154,10 +154,13 @@ def ragged_prefill(
                 rotation.turn_keys(
                     K, K_r, turned * keys, kv_heads, KIndptr, KRope, batch, rounds
                 )
-            attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned * slots, batch, rounds, causal,
+            # A scalar of the host, so that the kernel of either is the same, and compiled once.
+            turned_slots: T.int32 = turned * slots
+            attend(Q_r, K_r, V, Out, Lse, QIndptr, KIndptr, turned_slots, batch, rounds, causal,
                    factor)  # fmt: skip
         if rotary == EITHER:
-            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, (1 - turned) * slots, batch, rounds, causal,
+            other_slots: T.int32 = slots - turned_slots
+            attend(Q, K, V, Out, Lse, QIndptr, KIndptr, other_slots, batch, rounds, causal,
                    factor)  # fmt: skip
         if rotary == BEFORE:
             attend(Q, K, V, Out, Lse, QIndptr, KIndptr, slots, batch, rounds, causal, factor)
