@@ -139,7 +139,23 @@ def choose_by_rows(
     IllegalCombination
         If none are legal.
     """
-    known, machine = known or (lambda _: None), machine or machine_for()
+    machine = machine or machine_for()
+    if known is None:
+        return list(_predicted_by_rows(problem, machine, SHARED_LOSS))
+    return _by_rows(problem, machine, known)
+
+
+@lru_cache(maxsize=256)
+def _predicted_by_rows(
+    problem: GemmProblem, machine: Machine, _: float
+) -> tuple[tuple[int | None, Config], ...]:
+    # A model asks for the same GEMM in each of its layers. The third number is that of `_good`.
+    return tuple(_by_rows(problem, machine, lambda _: None))
+
+
+def _by_rows(
+    problem: GemmProblem, machine: Machine, known: Known
+) -> list[tuple[int | None, Config]]:
     config = known(problem) or choose_gemm(problem, machine)
     left = [replace(problem, m=limit) for limit in ROW_LIMITS] if problem.m is None else []
     configs: list[tuple[int | None, Config]] = [(None, config)]
