@@ -67,7 +67,7 @@ def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype
     decided = [d for step in lower_trace(func) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
     assert any(f": {config.stages} stages" in sentence for sentence in decided)
-    assert any(f"{min(2, config.tile_m // 64)} computing" in sentence for sentence in decided)
+    assert any(f"{config.consumers} computing" in sentence for sentence in decided)
 
 
 @pytest.mark.parametrize("mean", [3, 64, 128, 157, 1000])

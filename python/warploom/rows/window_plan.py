@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx import Var
 
+from warploom.decide.machines import machine_for
 from warploom.decide.price.step import joined
 from warploom.gemm.equations import simplify
 from warploom.gemm.memory import static
@@ -34,8 +35,8 @@ _FEWEST_BITS = 32
 _WRITTEN = 512
 #: Threads of a CTA, and of one where that would leave SMs with less than so many CTAs.
 _THREADS, _FEW_THREADS, _FULL_CTAS = 128, 64, 8
-#: SMs of a GPU, about, schedulers of an SM, and its registers for each thread of a warp.
-_SMS, _SCHEDULERS, _REGISTERS = 132, 4, 2048
+#: Schedulers of an SM, and its registers for each thread of a warp.
+_SCHEDULERS, _REGISTERS = 4, 2048
 # What follows was fitted to 80 kernels of 11 convolutions and poolings: 0.25 rms of the logarithm;
 # the plans with the least cycles took 1.09 of the time of the fastest (H200, 2026-11-26).
 #: Instructions beside each load, for its place and its condition; and beside each 16-bit element,
@@ -78,7 +79,7 @@ def window_plan(function: RowFunction) -> RowPlan:
     best = min(_shares(function, widest(function)), key=lambda share: share_cycles(function, share))
     columns = static(function.columns.extent)
     threads = _elements(function) // (best.points * best.vector)
-    few = threads < _FULL_CTAS * _SMS * _THREADS
+    few = threads < _FULL_CTAS * machine_for().sms * _THREADS
     return RowPlan(
         best.vector, columns, points=best.points, written=best.written,
         map_threads=_FEW_THREADS if few else _THREADS,
@@ -101,7 +102,7 @@ def share_cycles(function: RowFunction, share: Share) -> float:
         Its axes of rows as they are without neighbours.
     share : Share
     """
-    warps = _elements(function) / (share.points * share.vector) / WARP / _SMS
+    warps = _elements(function) / (share.points * share.vector) / WARP / machine_for().sms
     sums = share.points * share.vector
     issued = loaded = 0.0
     rounds = 1

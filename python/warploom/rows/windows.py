@@ -69,11 +69,13 @@ def is_window(equation: Equation) -> bool:
     if not isinstance(column, Var) or column not in long:
         return False
     inner = {var for var, _ in equation.reduction}
+    found = False
     for load in loads(term):
         used = set().union(*map(ir.uses, load.indices))
-        if used & inner and long <= used and load.indices[-1].same_as(column):
-            return True
-    return False
+        if used & inner and column not in used:
+            return False  # one row of a matmul: all columns multiply the same elements
+        found |= bool(used & inner) and long <= used and load.indices[-1].same_as(column)
+    return found
 
 
 def _without_single_steps(equation: Equation) -> Equation:

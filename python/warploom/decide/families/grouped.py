@@ -51,7 +51,7 @@ _TILES = (
 _STEP_BYTES = (128, 256)
 #: The same on other architectures than Hopper, without block scales and with them.
 _TILES_ELSEWHERE = {
-    False: ((128, 256), (64, 256), (128, 128), (64, 128)), True: ((128, 128), (64, 128))
+    False: ((128, 256), (64, 256), (128, 128), (64, 128)), True: ((64, 128),)
 }  # fmt: skip
 #: With block scales: tiles of which ptxas 13.0 spills no register.
 _SCALED_TILES = (
