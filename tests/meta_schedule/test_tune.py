@@ -218,7 +218,7 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
         assert database.query_schedule(mod, asked, "main") is None, "no estimate answers for a GPU"
     assert database.query_schedule(wms.estimate_module(mod), target, "main") is not None
     problem = recognise(func).problem
-    # The space has grids and stores that candidates without trials have not; 48 trials are a sample.
+    # The space has grids and stores that candidates without trials have not; trials are a sample.
     best = min(predict(problem, one).total for _, one in ranked(problem))
     assert records[0].seconds * 1e6 <= best * 1.01
     wms.tune_tir(func, target, tmp_path, 96, seed=6)
