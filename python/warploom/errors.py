@@ -87,6 +87,14 @@ class Decline(WarploomError):
     """
 
 
+class NoRegisters(Decline):
+    """What threads hold needs more registers than they have."""
+
+
+class NoSharedMemory(Decline):
+    """What a CTA holds needs more shared memory than it has."""
+
+
 class WarploomWarning(UserWarning):
     """Base class of all warnings: the program works, but likely not as its author wants.
 

@@ -22,6 +22,7 @@ from warploom.lower.several_kernels import (
     host_statements,
     lower_each,
 )
+from warploom.lower.smaller_choices import smaller_choice, with_choice
 from warploom.lower.tvm_passes import CheckProgram, Factory
 from warploom.lower.warn_of_lowering import warn_of_lowering
 from warploom.messages.blame import with_place, without_place
@@ -127,14 +128,38 @@ def lower(
 def _lower_by(
     lowering: str, func: PrimFunc, added: Mapping[str, tvm.transform.Pass]
 ) -> tuple[PrimFunc, dict]:
-    """The kernel by one lowering, and the state that the passes had left at last."""
-    state = read_state(func)
-    for factory in LOWERINGS[lowering]:
-        name = factory.__name__
-        for lowering_pass in (factory(), *added_passes(name), *filter(None, [added.get(name)])):
-            func = _apply(lowering_pass, func)
-        state = read_state(func) or state
-    return func, state
+    """The kernel by one lowering, and the state that the passes had left at last.
+
+    Where choices that nobody has made need too much, the passes begin again with smaller ones.
+
+    Raises
+    ------
+    Decline
+        If a pass does; the reason is that of the first try.
+    """
+    first: Decline | None = None
+    start = func
+    while True:
+        state = read_state(start)
+        reached = start
+        try:
+            for factory in LOWERINGS[lowering]:
+                name = factory.__name__
+                passes = (factory(), *added_passes(name), *filter(None, [added.get(name)]))
+                for lowering_pass in passes:
+                    reached = _apply(lowering_pass, reached)
+                state = read_state(reached) or state
+        except Decline as reason:
+            first = first or reason
+            tried = read(start)
+            choice = smaller_choice(read(func), tried, read(reached), reason, first)
+            if choice is None:
+                raise first from None
+            chosen = ", ".join(f"{name}={value}" for name, value in choice.items())
+            note = f"{lowering} begins again with {chosen}: {without_place(str(reason))}"
+            start = with_choice(tried, choice).decided(note).to_func()
+            continue
+        return reached, state
 
 
 def _apply(lowering_pass: tvm.transform.Pass, func: PrimFunc) -> PrimFunc:

@@ -20,7 +20,7 @@ from warploom.lower.grid.persistent import persistent_grid
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
-from warploom.lower.passes.plan_stages import DEFAULT_STAGES, plan_stages
+from warploom.lower.passes.plan_stages import plan_stages
 from warploom.tile.read import read
 
 
@@ -43,10 +43,10 @@ def test_loads_of_a_branch_are_a_ring_of_their_own():
     assert rings(CONTROL["branches"](3).func) == [(["A_s", "B_s"], 3), (["A_t", "B_t"], 3)]
 
 
-@pytest.mark.parametrize("wanted", [None, 1, 6])
-def test_stages_come_from_the_loop_the_hint_or_the_default(wanted):
+@pytest.mark.parametrize("wanted", [1, 6])
+def test_stages_come_from_the_loop_or_the_hint(wanted):
     plain = tile_programs.gemm().func
-    assert rings(hinted(plain, stages=wanted)) == [(["A_s", "B_s"], wanted or DEFAULT_STAGES)]
+    assert rings(hinted(plain, stages=wanted)) == [(["A_s", "B_s"], wanted)]
     assert rings(hinted(tile_programs.gemm(stages=2).func, stages=wanted)) == [(["A_s", "B_s"], 2)]
 
 

@@ -23,9 +23,9 @@ from warploom.decide.price.work import Load, Mma, Nest, Work
 from warploom.errors import Decline
 from warploom.lower.analysis.consumers import computing_warpgroups
 from warploom.lower.analysis.own_barriers import own_barriers
+from warploom.lower.analysis.room_for_stages import stages_by_room
 from warploom.lower.grid.persistent import DEFAULT_GROUP
 from warploom.lower.passes.canonicalize import canonicalize
-from warploom.lower.passes.plan_stages import DEFAULT_STAGES
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.target import SM90A, wgmma_kind
 from warploom.target.dtypes import bits_of
@@ -154,7 +154,7 @@ class _Reader:
             ) / self.steps),
             prologue=prologue,
             sum_bytes=_sum_bytes(mmas),
-            stages=self._stages(),
+            stages=self._stages(persistent),
             consumers=computing_warpgroups(self.program),
             slice_k=hints.slice_k or 1,
             specialise=specialise,
@@ -235,11 +235,12 @@ class _Reader:
                 prologue.append(load._replace(policy=policy_of(visit) if tma else ""))
         return tuple(prologue), late
 
-    def _stages(self) -> int:
+    def _stages(self, persistent: bool) -> int:
         """Stages of the loops that load; one where nothing runs ahead."""
         for loop in self.loops:
             if loop.pipelined and any(v.loop is loop and _is_load(v) for v in self.step):
-                return loop.stages or self.program.hints.stages or DEFAULT_STAGES
+                said = loop.stages or self.program.hints.stages
+                return said or stages_by_room(self.program, persistent)[0]
         own = [regions[0] for visit in self.step if (regions := loaded(visit.statement))]
         return max((_own_stages(to) for to in own), default=1)
 

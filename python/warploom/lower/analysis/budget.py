@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.errors import Decline, IllegalCombination
+from warploom.errors import Decline, IllegalCombination, NoRegisters
 from warploom.target import ARCHS, RegisterRoles, wgmma_kind
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
@@ -38,14 +38,14 @@ def launch_registers(program: TileProgram, threads: int) -> int:
 
     Raises
     ------
-    Decline
+    NoRegisters
         If an SM does not hold so many threads.
     """
     count = ctas_per_sm(program)
     try:
         return ARCHS[program.arch].registers_of_each(count, threads)
     except IllegalCombination as error:
-        raise Decline(f"{error} Lower ctas_per_sm.") from error
+        raise NoRegisters(f"{error} Lower ctas_per_sm.") from error
 
 
 def register_split(
@@ -75,14 +75,15 @@ def require_accumulators(program: TileProgram, registers: int) -> None:
 
     Raises
     ------
-    Decline
+    NoRegisters
         If they alone are more than it has.
     """
     tiles = {mma.d for mma in walk(program.block) if isinstance(mma, Mma)}
     bits = {t.name: int(t.layout.storage().span("m")) * bits_of(str(t.dtype)) for t in tiles}
     needed = sum(bits.values()) // _REGISTER_BITS
+    registers = min(registers, ARCHS[program.arch].registers_per_thread)
     if needed > registers:
-        raise Decline(
+        raise NoRegisters(
             f"The accumulators {', '.join(sorted(bits))} need {needed} registers of a thread, "
             f"which has {registers} where {ctas_per_sm(program)} CTAs share an SM; use smaller "
             "tiles, more consumers or a lower ctas_per_sm."
@@ -97,7 +98,7 @@ def require_mmas(program: TileProgram, at_launch: int) -> None:
 
     Raises
     ------
-    Decline
+    NoRegisters
         If the widest instruction of an MMA needs more.
     """
     for mma in walk(program.block):
@@ -108,7 +109,7 @@ def require_mmas(program: TileProgram, at_launch: int) -> None:
         width = max(kind.split_n(int(ir.ranges(mma.raw.args[0])[-1][1])))
         needed = kind.launch_registers(width)
         if needed > at_launch:
-            raise Decline(
+            raise NoRegisters(
                 f"An MMA into {mma.d.name} has instructions of {width} columns, which need "
                 f"{needed} registers of a thread at the launch, and a thread has {at_launch} where "
                 f"{ctas_per_sm(program)} CTAs share an SM; use tiles of fewer columns, fewer "

@@ -11,7 +11,7 @@ from tvm.ir import Call, Op
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt
 
-from warploom.errors import Decline
+from warploom.errors import NoSharedMemory
 from warploom.lower.analysis.budget import shared_bytes
 from warploom.lower.analysis.own_pool import DYNAMIC_BYTES, OwnPool, own_pool
 from warploom.lower.analysis.shared_tiles import span_bytes, tile_bytes
@@ -41,7 +41,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
 
     Raises
     ------
-    Decline
+    NoSharedMemory
         If they do not fit; the message names the largest.
     """
     capacity = shared_bytes(program) if capacity is None else capacity
@@ -73,7 +73,7 @@ def allocate_shared(program: TileProgram, capacity: int | None = None) -> TilePr
             end = -(-offset // _WIDEST) * _WIDEST
     offset = max(offset, end)
     if offset > capacity:
-        raise Decline(
+        raise NoSharedMemory(
             f"The kernel needs {offset} bytes of shared memory and a CTA has {capacity}; use fewer "
             f"stages or smaller tiles: {_largest(lines, buffers)}."
         )
