@@ -198,8 +198,6 @@ MISTAKES = {
     "dtype": Mistake('(BM, BK), "float16"', '(BM, BK), "flaot16"', "flaot16", "mean float16"),
     "dtype_of_parameter": Mistake('(M, K), "float16"', '(M, K), "half"', "def linear",
         r"`half`; did you mean float16\?"),
-    "rows_of_398_bytes": Mistake(", 128, 64, 64, 64\n", ", 199, 64, 64, 64\n", "copy_async(A_s",
-        r"Rows of A, .* have 398 bytes; TMA wants multiples of 16, so pad them"),
     "no_device_entry": Mistake("    T.device_entry()\n", "", "def linear",
         r"linear has no device entry; write T.device_entry\(\) as the first statement"),
     "no_such_gpu": Mistake('cuda_target("h200")', 'cuda_target("a100")', "a100",

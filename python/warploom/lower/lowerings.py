@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 from warploom.errors import Decline, WarploomError
 from warploom.lower import tvm_passes as transform
 from warploom.lower.analysis.choose_threads import is_free
+from warploom.lower.any_rows import for_any_rows
 from warploom.lower.capture_scalars import capture_scalars
 from warploom.lower.grid.skip_empty import skip_empty
 from warploom.lower.options import added_passes
@@ -105,24 +106,39 @@ def lower(
         start = _apply(CheckProgram(arch, keep_spans=bool(added), every=True), func)
         for lowering_pass in added_passes("CheckProgram"):
             start = _apply(lowering_pass, start)
-        reasons: dict[str, str] = {}
-        for lowering in _candidates(read(start)):
-            try:
-                lowered, state = _lower_by(lowering, start, added)
-            except Decline as reason:
-                reasons[lowering] = without_place(str(reason))
-                note = f"{lowering} declines: {reasons[lowering]}"
-                start = read(start).decided(note).to_func()
-                continue
-            if not quiet:
-                # Fragments of the tensor core are as good a place for tiles of their size.
-                others = {name: why for name, why in reasons.items() if name != SPREAD}
-                warn_of_lowering(func, state["ignored"], lowering, others)
-            whole = skip_empty(lowered, read(start), host_statements(func))
-            return capture_scalars(whole)
-        raise Decline(_together(reasons))
+        of_host = host_statements(func)
+
+        def lowered(program: PrimFunc, quiet: bool) -> PrimFunc:
+            return _lower_checked(program, func, added, quiet, of_host)
+
+        if read(start).by_hand:
+            return lowered(start, quiet)
+        return for_any_rows(start, lowered, of_host, quiet)
     except WarploomError as error:
         raise type(error)(with_place(str(error), func)) from error
+
+
+def _lower_checked(
+    start: PrimFunc, func: PrimFunc, added: Mapping[str, tvm.transform.Pass], quiet: bool,
+    of_host: int,
+) -> PrimFunc:  # fmt: skip
+    """The kernel of ``func`` by the first lowering that takes it, from ``start`` on."""
+    program = read(start)
+    reasons: dict[str, str] = {}
+    for lowering in _candidates(program):
+        try:
+            lowered, state = _lower_by(lowering, start, added)
+        except Decline as reason:
+            reasons[lowering] = without_place(str(reason))
+            note = f"{lowering} declines: {reasons[lowering]}"
+            start = read(start).decided(note).to_func()
+            continue
+        if not quiet:
+            # Fragments of the tensor core are as good a place for tiles of their size.
+            others = {name: why for name, why in reasons.items() if name != SPREAD}
+            warn_of_lowering(func, state["ignored"], lowering, others)
+        return capture_scalars(skip_empty(lowered, program, of_host))
+    raise Decline(_together(reasons))
 
 
 def _lower_by(

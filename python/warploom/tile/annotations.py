@@ -29,6 +29,8 @@ GIVEN, TAKEN = PREFIX + "given", PREFIX + "taken"
 #: Attribute of a function: values of symbolic sizes that its author knows, by name. The result does
 #: not depend on them.
 SIZES = PREFIX + "sizes"
+#: Option of a load that TMA cannot do, and threads do: the reason, as a sentence.
+BY_THREADS = "by_threads"
 #: Option of a copy: the mbarrier that counts its bytes.
 MBAR = "mbar"
 

@@ -12,9 +12,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from tests.shared import tile_programs
-from tests.shared.lowered_programs import after_passes, check, hinted
+from tests.shared.lowered_programs import after_passes, check, hinted, run
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
-from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
@@ -90,16 +89,22 @@ def test_stored_tiles_are_right(columns, dtype, rng):
 
 
 @pytest.mark.parametrize(
-    ("n", "columns", "dtype", "rows"),
-    [
-        (100, 64, "float16", "C, which out is stored to, have 200 bytes"),
-        (64, 50, "float16", "the part of C, which out is stored to, have 100 bytes"),
-        (1, 1, "float32", "C, which out is stored to, have 4 bytes"),
-    ],
+    ("n", "columns", "dtype"), [(100, 64, "float16"), (64, 50, "float16"), (1, 1, "float32")]
 )
-def test_shared_tiles_that_tma_cannot_store_are_declined(n, columns, dtype, rows):
-    with pytest.raises(Decline, match=f"Rows of {rows}; TMA wants multiples of 16, so pad them"):
-        lower(shared_tile(n, columns, dtype))
+def test_shared_tiles_that_tma_cannot_store_are_stored_by_threads(n, columns, dtype, rng):
+    def arguments(rng: np.random.Generator) -> list:
+        return [random_values(rng, (columns,), dtype), poisoned((128, n), dtype)]
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        result = args[1].astype(np.float64)
+        result[:, :columns] = wide(args[0]) + np.arange(128)[:, None]
+        return {1: result}
+
+    func = shared_tile(n, columns, dtype)
+    before = arguments(rng)
+    after = run(lower(func), [np.copy(one) for one in before])
+    want = expected(before)[1]
+    np.testing.assert_allclose(after[1].astype(np.float64), want, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("tiles", "ctas"), [(2, None), (5, 1), (5, 2)])

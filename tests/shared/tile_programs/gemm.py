@@ -29,8 +29,12 @@ def gemm(
     layout: str = "NT",
     stages: int | None = None,
     symbolic: bool = False,
+    symbolic_k: bool = False,
 ) -> Case:
-    """C = A B in any layout and size; ``layout`` has N for ``[M, K]`` and for ``[K, N]``."""
+    """C = A B in any layout and size; ``layout`` has N for ``[M, K]`` and for ``[K, N]``.
+
+    M is symbolic, or K, and the kernel takes any.
+    """
     bm, bn, bk = tile
     acc_dtype = ACCUMULATORS.get(dtype, "float32")
     out_dtype = out_dtype or acc_dtype
@@ -42,8 +46,9 @@ def gemm(
     @T.prim_func
     def matmul(a: T.handle, b: T.handle, c: T.handle):
         rows = T.int32() if symbolic else T.meta_var(m)
-        A = T.match_buffer(a, (k, rows) if trans_a else (rows, k), dtype)
-        B = T.match_buffer(b, b_shape, dtype)
+        deep = T.int32() if symbolic_k else T.meta_var(k)
+        A = T.match_buffer(a, (deep, rows) if trans_a else (rows, deep), dtype)
+        B = T.match_buffer(b, (deep, n) if trans_b else (n, deep), dtype)
         C = T.match_buffer(c, (rows, n), out_dtype)
         T.device_entry()
         i, j = T.cta_id([T.ceildiv(rows, bm), -(-n // bn)])
@@ -51,7 +56,7 @@ def gemm(
         B_s = T.alloc_buffer(b_tile, dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), acc_dtype, scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        for step in wl.pipelined(-(-k // bk), stages):
+        for step in wl.pipelined(T.ceildiv(deep, bk), stages):
             if trans_a:
                 Tx.cta.copy_async(A_s, A[step * bk : step * bk + bk, i * bm : i * bm + bm])
             else:

@@ -49,17 +49,19 @@ class Draft:
         self.trips = pick(0, 1, depth - 1, depth, depth + 1, 2 * depth + 1)
         self.dynamic = self.trips == 0 or pick(False, True)
         self.rows, self.columns = pick(1, 2), pick(1, 2)
-        self.m = self._ragged(self.rows, self.bm, 8 if self.trans_a else 1)
-        self.n = self._ragged(self.columns, self.bn, 16)
+        # TMA takes rows of multiples of 16 bytes; threads copy others.
+        self.m = self._ragged(self.rows, self.bm, pick(8, 1) if self.trans_a else 1)
+        self.n = self._ragged(self.columns, self.bn, pick(16, 16, 2))
         trips = max(self.trips, 1)
-        self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, 16)
+        step = pick(16, 16, 16, 4, 1)
+        self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
         self.symbolic = not self.trans_a and pick(False, True)
 
     def pick(self, *choices: Any) -> Any:
         return choices[self.rng.integers(len(choices))]
 
     def _ragged(self, tiles: int, tile: int, step: int) -> int:
-        """A size of so many tiles, the last of them not always full; TMA wants 16-byte rows."""
+        """A size of so many tiles, the last of them not always full."""
         sizes = [s for s in range((tiles - 1) * tile + 1, tiles * tile + 1) if s % step == 0]
         return self.pick(sizes[-1], self.pick(*sizes))
 

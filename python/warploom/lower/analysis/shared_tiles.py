@@ -7,6 +7,7 @@ import math
 
 import tvm
 from tvm import tirx
+from tvm.ir import TensorRegion
 from tvm.tirx import Buffer
 from tvm.tirx.layout import S, TileLayout
 
@@ -66,6 +67,12 @@ def tile_bytes(tile: Buffer) -> int:
     """Bytes of a tile."""
     bits = tvm.DataType(str(tile.dtype)).bits
     return math.prod(int(extent) for extent in tile.shape) * bits // 8
+
+
+def region_bytes(region: TensorRegion) -> int:
+    """Bytes of a region of a tile."""
+    bits = tvm.DataType(str(region.source.dtype)).bits
+    return math.prod(int(dimension.extent) for dimension in region.region) * bits // 8
 
 
 def span_bytes(tile: Buffer) -> int:

@@ -22,7 +22,7 @@ from warploom.errors import IllegalCombination
 from warploom.lower.analysis.clusters import cluster_shape, dependence, depends_on
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.analysis.plan_pipeline import blocks
-from warploom.lower.emit.fill_stages import wide_dimensions
+from warploom.lower.emit.wide_dimensions import wide_dimensions
 from warploom.target import SM100A, Swizzle
 from warploom.target.tcgen05 import PAIR, tcgen05_kinds
 from warploom.tile import ir

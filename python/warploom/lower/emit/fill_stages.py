@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
-from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, ForKind, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
@@ -13,21 +11,25 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.rings import Ring
-from warploom.lower.analysis.shared_tiles import shared_matrix, tile_bytes
+from warploom.lower.analysis.shared_tiles import region_bytes, shared_matrix, tile_bytes
+from warploom.lower.analysis.tma_regions import why_not_tma
 from warploom.lower.emit import barriers
+from warploom.lower.emit.copy_by_threads import is_by_threads
+from warploom.lower.emit.wide_dimensions import wide_dimensions
 from warploom.ops.copy_prefetch import PREFETCHES
 from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
-from warploom.target import TMA
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
+from warploom.tile.annotations import BY_THREADS
 from warploom.tile.leaves import CTA_GROUP
 from warploom.tile.primitives import primitive, tile_call
 from warploom.tile.program import TileProgram
 
 
 def announce(ring: Ring, stage: Any) -> Stmt:
-    """Tell the stage's ``full`` barrier how many bytes will come, to both CTAs of a pair."""
-    size = sum(tile_bytes(tile) for tile in ring.tiles)
+    """Tell the stage's ``full`` barrier how many bytes TMA will bring, to both CTAs of a pair."""
+    copied = [load.args[0] for load in ring.loads if is_by_threads(load)]
+    size = sum(tile_bytes(tile) for tile in ring.tiles) - sum(map(region_bytes, copied))
     return barriers.expect(ring.full, stage, size * (PAIR if ring.pairs else 1))
 
 
@@ -47,6 +49,10 @@ def copies(
     tile = load.args[0].source
     source = load.args[1]
     destination = ir.ranges(load.args[0])
+    if is_by_threads(load):
+        raise Decline(
+            f"{load.config[BY_THREADS]} Threads copy it, and the thread that loads cannot alone."
+        )
     require_tma(source, f"which {tile.name} is loaded from")
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(tile.shape))
@@ -137,8 +143,6 @@ def _by_atoms(
 def require_tma(region: TensorRegion, use: str) -> None:
     """Whether TMA can describe a region of global memory.
 
-    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row.
-
     Parameters
     ----------
     region : TensorRegion
@@ -148,32 +152,7 @@ def require_tma(region: TensorRegion, use: str) -> None:
     Raises
     ------
     Decline
-        If it cannot.
+        If it cannot; :mod:`warploom.lower.analysis.tma_regions` has the reasons.
     """
-    buffer = region.source
-    bits = tvm.DataType(str(buffer.dtype)).bits
-    pitch = buffer.shape[-1] if len(buffer.shape) > 1 else 0
-    for part, extent in (("", pitch), ("the part of ", ir.ranges(region)[-1][1])):
-        if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
-            raise Decline(
-                f"Rows of {part}{buffer.name}, {use}, have {int(extent) * bits // 8} bytes; TMA "
-                f"wants multiples of {TMA.chunk_bytes}, so pad them."
-            )
-    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(region)[:-1], strict=True):
-        if ir.is_constant(extent, 1) and not ir.is_constant(part, 1):
-            raise Decline(
-                f"{buffer.name}, {use}, has an extent of 1 where the tile has {part}; TVM "
-                "describes no such copy, so give the buffer a symbolic extent."
-            )
-
-
-def wide_dimensions(ranges: list[tuple[Any, Any]], rank: int) -> list[int]:
-    """Dimensions of a region that are those of a tile: all but enough of extent 1."""
-    drop = len(ranges) - rank
-    result = []
-    for dimension, (_, extent) in enumerate(ranges):
-        if drop and ir.is_constant(extent, 1):
-            drop -= 1
-        else:
-            result.append(dimension)
-    return result
+    if (reason := why_not_tma(region, use)) is not None:
+        raise Decline(reason)

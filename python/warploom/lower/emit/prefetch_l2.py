@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 
 from warploom.lower.analysis.rings import PipelinePlan
+from warploom.lower.emit.copy_by_threads import is_by_threads
 from warploom.lower.emit.fill_stages import prefetches
 from warploom.lower.emit.next_kernel import wait_for_last
 from warploom.ops.copy_strided import CACHE_HINT
@@ -86,6 +87,8 @@ class _Walk:
                         kept.append(statement.raw)
                     else:
                         self.unknown.add(variable)
+                case Load(raw=raw) if is_by_threads(raw):
+                    pass
                 case Load(source=source):
                     if self.once and not _is_dropped(statement):
                         continue

@@ -15,6 +15,7 @@ from tvm.tirx import Buffer, Stmt
 from warploom.lower.analysis.rings import PipelinePlan, RingUse
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
+from warploom.lower.emit.copy_by_threads import is_by_threads, see_copied
 from warploom.lower.emit.named_barriers import all_consumers, one_consumer, warpgroup_barrier
 from warploom.lower.emit.own_barriers import by_one_consumer
 from warploom.lower.emit.place_tiles import place_tiles
@@ -242,7 +243,8 @@ class Consumer:
         at = self.positions[use.ring.name]
         for tile, buffer in use.ring.tiles.items():
             self.current[tile] = (buffer, at.index)
-        return [barriers.wait(use.ring.full, at.index, at.phase.value)]
+        full = barriers.wait(use.ring.full, at.index, at.phase.value)
+        return [full, see_copied()] if any(map(is_by_threads, use.ring.loads)) else [full]
 
     def _close(self, use: RingUse) -> list[Stmt]:
         """After the last use: give the stage back, or remember it until its MMAs are complete."""

@@ -39,6 +39,12 @@ from warploom.lower.analysis.rings import (
 )
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position, positions
+from warploom.lower.emit.copy_by_threads import (
+    arrivals,
+    arrive_copied,
+    copies_by_threads,
+    is_by_threads,
+)
 from warploom.lower.emit.fill_stages import announce, copies
 from warploom.lower.emit.named_barriers import all_consumers
 from warploom.lower.emit.next_kernel import let_next_start
@@ -94,7 +100,8 @@ def multistage(program: TileProgram) -> TileProgram:
     computing = Consumer(program, plan, at, supply).run()
     waiting, program = wait_and_prefetch_l2(program, plan, _is_loading(program))
     role = ThreadRole("compute", consumers(program), one_thread=False)
-    inits = [barriers.initialise(ring.full, 1) for ring in plan.rings] + initialisations(program)
+    inits = [barriers.initialise(ring.full, arrivals(ring, program)) for ring in plan.rings]
+    inits += initialisations(program)
     body = [
         *map(tirx.AllocBuffer, plan.buffers()),
         *(tirx.AllocBuffer(ring.full) for ring in plan.rings),
@@ -210,11 +217,13 @@ class _ByOneself:
         """A copy into the stage that all warpgroups have read."""
         ring = self.plan.ring_of(load)
         stage = self.at[ring.name].index
-        statements = copies(load.raw, ring, stage, self.program)
-        if not load.raw.same_as(ring.loads[0]):
-            return [self._one_thread(statements)]
-        free = all_consumers(self.program)
-        return [free, self._one_thread([announce(ring, stage), *statements])]
+        statements: list[Stmt] = []
+        if load.raw.same_as(ring.loads[0]):
+            statements = [all_consumers(self.program), *self._announce(ring, stage)]
+        statements += self._copy(load, ring, stage)
+        if load.raw.same_as(ring.loads[-1]):
+            statements += self._copied(ring, stage)
+        return statements
 
     def by_hand(self, statement: ForLoader) -> list[Stmt]:
         """The elected thread does it."""
@@ -235,7 +244,7 @@ class _ByOneself:
             fill = ir.when(number < loop.extent, self._fill(ring, stage, number))
             fills.append(ir.loop(number, ring.stages, [fill], kind=ForKind.SERIAL))
             counts.append(self.ahead[ring.name].next.set(ring.stages))
-        return [all_consumers(self.program), self._one_thread(fills), *counts]
+        return [all_consumers(self.program), *fills, *counts]
 
     def release(self, ring: Ring, stage: Any) -> list[Stmt]:
         """When all warpgroups have read a stage, fill it for a later iteration."""
@@ -243,19 +252,43 @@ class _ByOneself:
             return []
         ahead = self.ahead[ring.name]
         number = ahead.next.value
-        fill = self._one_thread(self._fill(ring, stage, number))
-        more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), fill])
+        fill = self._fill(ring, stage, number)
+        more = ir.when(number < ahead.loop.extent, [all_consumers(self.program), *fill])
         return [more, ahead.next.set(number + 1)]
 
     def _fill(self, ring: Ring, stage: Any, number: Any) -> list[Stmt]:
         """Announce and issue the copies of iteration ``number`` of the loop."""
         ahead = self.ahead[ring.name]
-        statements = [announce(ring, stage)]
-        for part in ahead.slice:
-            is_load = isinstance(part, Load)
-            statements += copies(part.raw, ring, stage, self.program) if is_load else [part.raw]
+        if any(map(is_by_threads, ring.loads)):
+            statements = self._announce(ring, stage)
+            for part in ahead.slice:
+                is_load = isinstance(part, Load)
+                statements += self._copy(part, ring, stage) if is_load else [part.raw]
+            statements += self._copied(ring, stage)
+        else:
+            one = [announce(ring, stage)]
+            for part in ahead.slice:
+                is_load = isinstance(part, Load)
+                one += copies(part.raw, ring, stage, self.program) if is_load else [part.raw]
+            statements = [self._one_thread(one)]
         table = {ahead.loop.var: ahead.loop.start + number}
         return ir.renewed([ir.substitute(statement, table) for statement in statements])
+
+    def _announce(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """One thread tells what TMA will bring, if it brings something."""
+        if all(map(is_by_threads, ring.loads)):
+            return []
+        return [self._one_thread([announce(ring, stage)])]
+
+    def _copy(self, load: Load, ring: Ring, stage: Any) -> list[Stmt]:
+        """A copy by all threads, or by TMA for one of them."""
+        if is_by_threads(load.raw):
+            return copies_by_threads(load.raw, ring, stage, self.program)
+        return [self._one_thread(copies(load.raw, ring, stage, self.program))]
+
+    def _copied(self, ring: Ring, stage: Any) -> list[Stmt]:
+        """All threads tell that they have copied, if they have."""
+        return arrive_copied(ring, stage) if any(map(is_by_threads, ring.loads)) else []
 
     def _one_thread(self, statements: list[Stmt]) -> Stmt:
         return ir.when(_is_loading(self.program), statements)

@@ -19,6 +19,7 @@ from warploom.errors import Decline
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
+from warploom.lower.passes.by_threads import by_threads
 from warploom.lower.passes.parts_of_tiles import (
     inside,
     is_whole,
@@ -29,6 +30,7 @@ from warploom.lower.passes.parts_of_tiles import (
 )
 from warploom.target import SM90A
 from warploom.tile import ir
+from warploom.tile.annotations import BY_THREADS
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
@@ -106,7 +108,9 @@ def canonicalize(program: TileProgram) -> TileProgram:
             return _nest(primitive, held)
         if op_name(primitive) in REDUCTIONS:
             return reduction_of_part(primitive)
-        return _copy(primitive, held) if op_name(primitive) in COPIES else primitive
+        if op_name(primitive) not in COPIES:
+            return primitive
+        return _copy(by_threads(primitive), held, program.arch)
 
     body = tuple(
         tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
@@ -221,9 +225,14 @@ def _matching(own: list[Any], to: list[Any], is_copy: bool) -> list[int | None]:
     ]
 
 
-def _copy(call: TilePrimitiveCall, held: Container[str]) -> Stmt:
-    """Copies that no engine does: between registers and shared memory, or of unknown extents."""
+def _copy(call: TilePrimitiveCall, held: Container[str], arch: str) -> Stmt:
+    """Copies that no engine does: between registers and shared memory, or of unknown extents.
+
+    Loads of threads stay loads on Hopper, where they fill the stages of a ring.
+    """
     to, source = (region.source for region in call.args[:2])
+    if BY_THREADS in call.config and not (is_shared(to) and arch == SM90A.name):
+        return _nest(call)
     extents = [extent for region in call.args[:2] for _, extent in ir.ranges(region)]
     if to.scope() in TILE_SCOPES and not (is_global(source) and is_whole(call.args[0])):
         return _nest(call, held)

@@ -1,0 +1,58 @@
+"""Which regions of global memory TMA can describe, and which only the launch knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+
+from warploom.target import TMA
+from warploom.tile import ir
+
+
+def why_not_tma(region: TensorRegion, use: str) -> str | None:
+    """Why TMA cannot describe a region, as a sentence; None if it can, or the launch will know.
+
+    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row.
+
+    Parameters
+    ----------
+    region : TensorRegion
+    use : str
+        Of its buffer, such as ``"which A_s is loaded from"``.
+    """
+    buffer = region.source
+    bits = tvm.DataType(str(buffer.dtype)).bits
+    for part, extent in (("", _pitch(region)), ("the part of ", ir.ranges(region)[-1][1])):
+        if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
+            return (
+                f"Rows of {part}{buffer.name}, {use}, have {int(extent) * bits // 8} bytes; TMA "
+                f"wants multiples of {TMA.chunk_bytes}, so pad them."
+            )
+    for extent, (_, part) in zip(buffer.shape[:-1], ir.ranges(region)[:-1], strict=True):
+        if ir.is_constant(extent, 1) and not ir.is_constant(part, 1):
+            return (
+                f"{buffer.name}, {use}, has an extent of 1 where the tile has {part}; TVM "
+                "describes no such copy, so give the buffer a symbolic extent."
+            )
+    return None
+
+
+def at_launch(region: TensorRegion) -> Any:
+    """Whether TMA can describe a region, as a condition of the host; None if it is known before."""
+    pitch = _pitch(region)
+    if isinstance(pitch, int | tirx.IntImm):
+        return None
+    chunk = 8 * TMA.chunk_bytes // tvm.DataType(str(region.source.dtype)).bits
+    fits = T.floormod(pitch, chunk) == 0
+    return None if Analyzer().can_prove(fits) else fits
+
+
+def _pitch(region: TensorRegion) -> Any:
+    """Elements from a row to the next; 0 of a vector, which has one row."""
+    shape = region.source.shape
+    return shape[-1] if len(shape) > 1 else 0
