@@ -20,6 +20,7 @@ from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
 from warploom.lower.passes.by_threads import by_threads
+from warploom.lower.passes.copy_loops import copy_loops
 from warploom.lower.passes.parts_of_tiles import (
     inside,
     is_whole,
@@ -114,7 +115,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
 
     body = tuple(
         tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
-        for plain_nest in plain_nests(through_shared(program.body))
+        for plain_nest in plain_nests(copy_loops(through_shared(program.body)))
     )
     body = [ir.substitute(statement, places) for statement in body]
     return program.replace(body=tuple(map(_fixed_extents, block(body))))
