@@ -41,7 +41,11 @@ class Draft:
         self.byte = self.dtype in ("float8_e4m3fn", "int8")
         self.integer = self.dtype == "int8"
         self.acc = "int32" if self.integer else "float32"
-        self.bm, self.bn = pick(64, 128), pick(16, 32, 48, 64, 96)
+        # Results of few rows are computed as their transpose, whose rows are the columns.
+        self.bm, self.bn = pick(64, 128, 64, 128, 8, 16, 32), pick(16, 32, 48, 64, 96)
+        self.few = self.bm < 64
+        if self.few:
+            self.bn = pick(64, 128)
         self.bk = pick(32, 64, 128) if self.byte else pick(16, 32, 64)
         self.trans_a, self.trans_b = (not self.byte and pick(False, True) for _ in range(2))
         self.stages = pick(None, 1, 2, 3, 4)
@@ -99,7 +103,7 @@ def random_program(rng: np.random.Generator) -> Case:
     _main_loop(draft)
     for step in rng.permutation(list(_INTEGER_STEPS if draft.integer else _STEPS))[:3]:
         _STEPS[step](draft)
-    if draft.pick(False, True):
+    if not draft.few and draft.pick(False, True):
         _reduction(draft)
     _output(draft)
     if draft.dynamic:
@@ -132,9 +136,12 @@ def _main_loop(draft: Draft) -> None:
     stored = "int8" if not d.byte and d.pick(False, False, True) else d.dtype
     converted = stored != d.dtype
     products = d.pick(1, 1, 2)
-    partial = not d.integer and products == 1 and d.pick(False, False, True)
+    partial = not d.integer and not d.few and products == 1 and d.pick(False, False, True)
     clipped = not d.byte and d.pick(False, False, True)
-    scope = d.pick("shared", "fragment") if clipped and not d.trans_a else "shared"
+    held = clipped and not d.trans_a and not d.few
+    scope = d.pick("shared", "fragment") if held else "shared"
+    # A tile may come in parts of some rows: all by TMA, or by threads.
+    rows = 0 if d.trans_a else d.pick(0, 0, 0, 1, 8, d.bm)
     a_tile = (d.bk, d.bm) if d.trans_a else (d.bm, d.bk)
     b_tile = (d.bk, d.bn) if d.trans_b else (d.bn, d.bk)
     d.tile("A_s", a_tile, d.dtype, "shared")
@@ -157,7 +164,13 @@ def _main_loop(draft: Draft) -> None:
     }
     a_at = f"{at['k']}, {at['m']}" if d.trans_a else f"{at['m']}, {at['k']}"
     b_at = f"{at['k']}, {at['n']}" if d.trans_b else f"{at['n']}, {at['k']}"
-    d.add(f"Tx.cta.copy_async(A_s, A[{a_at}])", indent=loop)
+    if rows:
+        first = f"bi * {d.bm} + part * {rows}"
+        d.add(f"for part in T.serial({d.bm // rows}):", indent=loop)
+        d.add(f"Tx.cta.copy_async(A_s[part * {rows} : part * {rows} + {rows}, 0:{d.bk}], "
+              f"A[{first} : {first} + {rows}, {at['k']}])", indent=loop + 1)  # fmt: skip
+    else:
+        d.add(f"Tx.cta.copy_async(A_s, A[{a_at}])", indent=loop)
     a = "A_s"
     if clipped:
         a = "A_c"
@@ -316,7 +329,8 @@ def _source(d: Draft) -> str:
     parameters = ", ".join(f"{name}: {kind}" for name, kind in d.parameters.items())
     entry = ["m = T.int32()"] if d.symbolic else []
     entry.append("T.device_entry()")
-    hints = {"persistent": d.pick(True, False), "consumers": d.bm // 64, "stages": d.stages}
+    hints = {"persistent": d.pick(True, False), "stages": d.stages,
+             "consumers": (d.bn if d.few else d.bm) // 64}
     chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
     entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []
     rows = f"(m + {d.bm - 1}) // {d.bm}" if d.symbolic else str(d.rows)

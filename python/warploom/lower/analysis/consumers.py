@@ -70,7 +70,9 @@ def warpgroups_for(shared_out: dict[Buffer, int], wanted: int | None) -> int:
         tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
         raise Decline(
             f"The tile {tile.name} has {shared_out[tile]} rows; a warpgroup holds multiples of "
-            f"{WGMMA_M} rows in its registers, so give it such a number."
+            f"{WGMMA_M} rows in its registers, so give it such a number. Accumulators of "
+            f"fewer need a multiple of {WGMMA_M} columns, operands in shared memory, and no "
+            "reduction of rows."
         )
     if wanted is not None:
         if wanted not in allowed:

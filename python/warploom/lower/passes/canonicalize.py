@@ -29,6 +29,7 @@ from warploom.lower.passes.parts_of_tiles import (
     reduction_of_part,
     store_of_part,
 )
+from warploom.lower.passes.swap_operands import swap_operands
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.annotations import BY_THREADS
@@ -118,7 +119,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
         for plain_nest in plain_nests(copy_loops(through_shared(program.body)))
     )
     body = [ir.substitute(statement, places) for statement in body]
-    return program.replace(body=tuple(map(_fixed_extents, block(body))))
+    return swap_operands(program.replace(body=tuple(map(_fixed_extents, block(body)))))
 
 
 def _fixed_extents(statement: Statement) -> Stmt:

@@ -138,7 +138,8 @@ def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None)
         raise Decline(
             f"Rows of the tiles in registers and accumulators are {names}; tensor memory holds "
             f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, the "
-            "same for all tiles, so choose such numbers."
+            "same for all tiles, so choose such numbers. Accumulators of fewer rows need such "
+            "numbers of columns, operands in shared memory, and no reduction of rows."
         )
     return allowed[0]
 
