@@ -102,11 +102,12 @@ def test_a_while_loop_is_declined():
 
 def test_one_reason_is_said_once():
     with pytest.raises(Decline) as error:
-        lower(tile_programs.gemm(tile=(96, 64, 32)).func)
+        lower(tile_programs.gemm(tile=(96, 48, 32)).func)
     reason, place, line = str(error.value).splitlines()
     assert reason == (
         "The tile acc has 96 rows; a warpgroup holds multiples of 64 rows in its registers, so "
-        "give it such a number."
+        "give it such a number. Accumulators of fewer need a multiple of 64 columns, operands in "
+        "shared memory, and no reduction of rows."
     )
     assert place.startswith(f" --> {tile_programs.gemm.__code__.co_filename}:")
     assert "acc = T.alloc_buffer" in line

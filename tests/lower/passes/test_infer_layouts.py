@@ -107,7 +107,7 @@ def test_an_explicit_layout_stays():
 
 def faulty(fault: str) -> Any:
     """A program with a use that has no layout."""
-    rows = 96 if fault == "rows" else 64
+    rows, columns = (96, 48) if fault == "rows" else (64, 64)
     wide = (2, 64, 64) if fault == "rank" else (64, 12) if fault == "columns" else (64, 64)
 
     @T.prim_func
@@ -115,7 +115,7 @@ def faulty(fault: str) -> Any:
         T.device_entry()
         T.cta_id([1])
         A_s = T.alloc_buffer((64, 64), "float16", scope="shared")
-        acc = T.alloc_buffer((rows, 64), "float32", scope="accumulator")
+        acc = T.alloc_buffer((rows, columns), "float32", scope="accumulator")
         other = T.alloc_buffer(wide, "float32", scope="fragment")
         vector = T.alloc_buffer((64,), "float32", scope="fragment")
         Tx.cta.copy_async(A_s, A[0:64, 0:64])
@@ -125,7 +125,7 @@ def faulty(fault: str) -> Any:
             for i, j in T.grid(64, 64):
                 acc[i, j] = acc[i, j] + vector[j]
             Tx.cta.sum(vector, acc, axes=(1,))
-        Tx.cta.copy(C[0:rows, 0:64], acc)
+        Tx.cta.copy(C[0:rows, 0:columns], acc)
 
     return program
 
