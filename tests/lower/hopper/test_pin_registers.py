@@ -38,7 +38,7 @@ def test_accumulators_that_no_thread_touches_in_the_loop_are_pinned_after_it():
 def test_a_scaled_accumulator_is_waited_for(seed):
     # Branches that scale the accumulator: the compiler had moved the multiplication forward.
     rng = np.random.default_rng(seed)
-    check(tile_programs.random_program(rng), rng, specialise=True)
+    check(tile_programs.random_program(rng, by_tma=True), rng, specialise=True)
 
 
 @pytest.mark.parametrize(

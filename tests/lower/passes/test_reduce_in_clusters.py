@@ -52,7 +52,7 @@ def test_programs(rng, make):
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed):
     rng = np.random.default_rng(6000 + seed)
-    case = tile_programs.random_program(rng)
+    case = tile_programs.random_program(rng, by_tma=True)
     parts = int(2 ** rng.integers(1, 4))
     hints = {"split_k": parts, "ctas": parts * int(rng.integers(1, 4)), "persistent": None}
     if seed in TOO_FEW_STEPS:

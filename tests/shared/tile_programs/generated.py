@@ -28,6 +28,7 @@ class Draft:
     """A program in the making; every size and dtype is drawn from ``rng`` first."""
 
     rng: np.random.Generator
+    by_tma: bool = False
     parameters: dict[str, str] = field(default_factory=dict)
     values: dict[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     tiles: list[str] = field(default_factory=list)
@@ -42,10 +43,12 @@ class Draft:
         self.integer = self.dtype == "int8"
         self.acc = "int32" if self.integer else "float32"
         # Results of few rows are computed as their transpose, whose rows are the columns.
-        self.bm, self.bn = pick(64, 128, 64, 128, 8, 16, 32), pick(16, 32, 48, 64, 96)
+        few = () if self.by_tma else (64, 128, 8, 16, 32)
+        self.bm, self.bn = pick(64, 128, *few), pick(16, 32, 48, 64, 96)
         self.few = self.bm < 64
         if self.few:
-            self.bn = pick(64, 128)
+            # tcgen05 has no MMA of 128 rows and 8 columns.
+            self.bn = 64 if self.bm == 8 else pick(64, 128)
         self.bk = pick(32, 64, 128) if self.byte else pick(16, 32, 64)
         self.trans_a, self.trans_b = (not self.byte and pick(False, True) for _ in range(2))
         self.stages = pick(None, 1, 2, 3, 4)
@@ -54,10 +57,11 @@ class Draft:
         self.dynamic = self.trips == 0 or pick(False, True)
         self.rows, self.columns = pick(1, 2), pick(1, 2)
         # TMA takes rows of multiples of 16 bytes; threads copy others.
-        self.m = self._ragged(self.rows, self.bm, pick(8, 1) if self.trans_a else 1)
-        self.n = self._ragged(self.columns, self.bn, pick(16, 16, 2))
+        step = 1 if not self.trans_a else 8 if self.by_tma else pick(8, 1)
+        self.m = self._ragged(self.rows, self.bm, step)
+        self.n = self._ragged(self.columns, self.bn, 16 if self.by_tma else pick(16, 16, 2))
         trips = max(self.trips, 1)
-        step = pick(16, 16, 16, 4, 1)
+        step = 16 if self.by_tma else pick(16, 16, 16, 4, 1)
         self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
         self.symbolic = not self.trans_a and pick(False, True)
 
@@ -96,9 +100,13 @@ class Draft:
         self.add(f"for i, j in T.grid{extents}:", f"    {store}", indent=indent)
 
 
-def random_program(rng: np.random.Generator) -> Case:
-    """A random program; the same generator state gives the same program."""
-    draft = Draft(rng)
+def random_program(rng: np.random.Generator, by_tma: bool = False) -> Case:
+    """A random program; the same generator state gives the same program.
+
+    With ``by_tma``, TMA can load and store all its matrices, each tile at once, and results have
+    at least 64 rows: a program for tests that force a lowering whose loads are TMA's.
+    """
+    draft = Draft(rng, by_tma)
     draft.buffer("A", (draft.k, draft.m) if draft.trans_a else (draft.m, draft.k), draft.dtype)
     _main_loop(draft)
     for step in rng.permutation(list(_INTEGER_STEPS if draft.integer else _STEPS))[:3]:
@@ -141,7 +149,7 @@ def _main_loop(draft: Draft) -> None:
     held = clipped and not d.trans_a and not d.few
     scope = d.pick("shared", "fragment") if held else "shared"
     # A tile may come in parts of some rows: all by TMA, or by threads.
-    rows = 0 if d.trans_a else d.pick(0, 0, 0, 1, 8, d.bm)
+    rows = 0 if d.trans_a or d.by_tma else d.pick(0, 0, 0, 1, 8, d.bm)
     a_tile = (d.bk, d.bm) if d.trans_a else (d.bm, d.bk)
     b_tile = (d.bk, d.bn) if d.trans_b else (d.bn, d.bk)
     d.tile("A_s", a_tile, d.dtype, "shared")
