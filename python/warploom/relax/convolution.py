@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Op
 from tvm.tirx import IntImm
 
 from warploom.decide.problem import ALIGN
+from warploom.relax.visiting import operator_name
 from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 
@@ -61,7 +61,7 @@ class Convolution:
 
         None for other calls, packed layouts (``NCHW4c``) and sizes that only the launch knows.
         """
-        name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+        name = operator_name(call)
         if name not in _MOVES:
             return None
         moves, attrs = _MOVES[name], call.attrs

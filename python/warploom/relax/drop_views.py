@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import Op
 
-from warploom.relax.visiting import bound, visited
+from warploom.relax.visiting import bound, operator_name, visited
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 
@@ -66,7 +66,7 @@ class _Dropper(relax.PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = operator_name(call)
         if name == "relax.matmul":
             return self._matmul(call)
         if name == "relax.astype":

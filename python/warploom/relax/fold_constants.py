@@ -18,7 +18,7 @@ from tvm.ir import Op
 from tvm.ir.expr import GenericConst
 from tvm.tirx import FloatImm, IntImm
 
-from warploom.relax.visiting import bound, visited
+from warploom.relax.visiting import bound, known_extents, visited
 
 #: Elements of the largest result: masks of 4096 queries and as many keys.
 _MOST_ELEMENTS = 1 << 24
@@ -47,7 +47,7 @@ class _Folder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         compute = _OPERATORS.get(call.op.name) if isinstance(call.op, Op) else None
-        shape = _static(call)
+        shape = known_extents(call)
         if compute is None or shape is None or str(call.ty.dtype) not in _DTYPES:
             return call
         operands = [bound(self, one) for one in call.args]
@@ -68,14 +68,6 @@ class _Folder(relax.PyExprMutator):
                 return call
             found = np.ascontiguousarray(found).astype(str(call.ty.dtype)).reshape(shape)
         return relax.const(found, str(call.ty.dtype))
-
-
-def _static(call: relax.Call) -> list[int] | None:
-    """The shape of a result, if it is a tensor of a known one."""
-    extents = getattr(getattr(call.ty, "shape", None), "values", None)
-    if extents is None or not all(isinstance(extent, IntImm) for extent in extents):
-        return None
-    return [int(extent) for extent in extents]
 
 
 Compute = Callable[..., "np.ndarray | None"]
@@ -118,7 +110,7 @@ def _order(call: relax.Call) -> list[int] | None:
 
 
 def _filled(call: relax.Call, *operands: np.ndarray) -> np.ndarray:
-    return np.full(_static(call), operands[-1])
+    return np.full(known_extents(call), operands[-1])
 
 
 def _padded(call: relax.Call, x: np.ndarray) -> np.ndarray | None:
@@ -137,9 +129,10 @@ _OPERATORS: dict[str, Compute] = {
         "astype": _RESHAPED, "reshape": _RESHAPED, "expand_dims": _RESHAPED, "squeeze": _RESHAPED,
         "permute_dims": lambda call, x: x.transpose(_order(call)),
         "flip": lambda call, x: np.flip(x, int(call.attrs.axis)), "nn.pad": _padded,
-        "broadcast_to": lambda call, x: np.broadcast_to(x, _static(call)),
+        "broadcast_to": lambda call, x: np.broadcast_to(x, known_extents(call)),
         "full": _filled, "full_like": _filled,
-        "zeros": lambda call: np.zeros(_static(call)), "ones": lambda call: np.ones(_static(call)),
+        "zeros": lambda call: np.zeros(known_extents(call)),
+        "ones": lambda call: np.ones(known_extents(call)),
         "arange": _arange, "tril": _triangle(np.tril), "triu": _triangle(np.triu),
         "negative": _elementwise(np.negative), "logical_not": _elementwise(np.logical_not),
         "add": _same_dtype(np.add), "subtract": _same_dtype(np.subtract),

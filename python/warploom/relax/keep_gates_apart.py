@@ -11,10 +11,9 @@ from typing import Any
 
 import tvm
 from tvm import relax, topi
-from tvm.ir import Op
 from tvm.tirx import IntImm
 
-from warploom.relax.visiting import bound, visited
+from warploom.relax.visiting import bound, operator_name, visited
 
 #: ``OpPatternKind.kOpaque`` of TVM: a function that is fused with no other.
 _OPAQUE = 8
@@ -52,7 +51,7 @@ def KeepGatesApart() -> tvm.transform.Pass:
 class _Keeper(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        compute = _BROADCASTS.get(_name(call))
+        compute = _BROADCASTS.get(operator_name(call))
         if compute is None:
             return call
         result = _shape(call)
@@ -64,17 +63,13 @@ class _Keeper(relax.PyExprMutator):
     def _is_product(self, expr: relax.Expr) -> bool:
         """Whether an expression is a product with an epilogue of its own size."""
         call = bound(self, expr)
-        name = _name(call)
+        name = operator_name(call)
         if name in _PRODUCTS:
             return True
         if name not in _EPILOGUES:
             return False
         whole = (arg for arg in call.args if not _is_broadcast(_shape(arg), _shape(call)))
         return any(self._is_product(arg) for arg in whole)
-
-
-def _name(expr: Any) -> str:
-    return expr.op.name if isinstance(expr, relax.Call) and isinstance(expr.op, Op) else ""
 
 
 def _shape(expr: relax.Expr) -> list[Any] | None:

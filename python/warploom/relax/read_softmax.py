@@ -20,7 +20,7 @@ from tvm.ir.expr import GenericConst
 from tvm.tirx import IntImm
 
 from warploom.relax.attention import DTYPES
-from warploom.relax.visiting import bound
+from warploom.relax.visiting import bound, operator_name
 
 #: A logit this low has no weight beside any other one, whatever is added to it.
 _NO_WEIGHT = -1e30
@@ -155,7 +155,7 @@ class SoftmaxReader:
     def _has_factor(self, expr: relax.Expr) -> bool:
         while self._factor(expr) is None:
             call = bound(self.mutator, expr)
-            name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+            name = operator_name(call)
             if name not in ("relax.astype", *_MOVES):
                 return False
             expr = call.args[0]
@@ -168,7 +168,7 @@ class SoftmaxReader:
             inner = self._unscaled(found[0], dtype)
             return inner[0], inner[1] * found[1]
         call = bound(self.mutator, expr)
-        name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+        name = operator_name(call)
         if name == "relax.astype":
             return self._unscaled(call.args[0], dtype)
         if name in _MOVES:
@@ -216,7 +216,7 @@ class SoftmaxReader:
         while True:
             expr = self._uncast(expr)
             call = bound(self.mutator, expr)
-            name = call.op.name if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+            name = operator_name(call)
             if name == "relax.logical_not":
                 turns += 1
             elif name == "relax.reshape" and _same_rows(call):

@@ -16,7 +16,7 @@ from tvm.ir import Op
 
 from warploom.relax.dimension_groups import Group, groups
 from warploom.relax.elementwise import BROADCAST, UNARY
-from warploom.relax.visiting import bound, visited
+from warploom.relax.visiting import bound, operator_name, visited
 from warploom.tile import ir
 
 #: Operators along the last dimension, with the name of the attribute that says so.
@@ -77,7 +77,7 @@ class _Sinker(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         uses = [self.uses.get(one, 0) for one in call.args]
         call = super().visit_call_(call)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = operator_name(call)
         if name == "relax.reshape":
             return self._reshape(call.args[0], call.ty.shape)
         shape = _extents(call)

@@ -13,11 +13,9 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.ir import Op
-from tvm.tirx import IntImm
 
 from warploom.relax.attention import DTYPES
-from warploom.relax.visiting import visited
+from warploom.relax.visiting import known_extents, operator_name, visited
 
 #: By operator: the dimensions that a filter moves along.
 _MOVES = {"relax.nn.conv1d_transpose": "W", "relax.nn.conv2d_transpose": "HW"}
@@ -43,12 +41,12 @@ def TurnTransposedConvolutions() -> tvm.transform.Pass:
 class _Turner(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = operator_name(call)
         if name not in _MOVES or not _is_taken(call, _MOVES[name]):
             return call
         x, weight = call.args
         images = x.ty.shape.values[0]
-        _, filters, *taps = _known(weight)
+        _, filters, *taps = known_extents(weight)
         strides = [int(one) for one in call.attrs.strides]
         steps = [-(-tap // stride) for tap, stride in zip(taps, strides, strict=True)]
         wide = self._filters(weight, strides, steps)
@@ -78,7 +76,7 @@ class _Turner(relax.PyExprMutator):
         self, weight: relax.Expr, strides: Sequence[int], steps: Sequence[int]
     ) -> relax.Expr:
         """``[places * filters, channels, taps of a place...]``, the last tap first."""
-        channels, filters, *taps = _known(weight)
+        channels, filters, *taps = known_extents(weight)
         count = len(taps)
         missing = [
             step * stride - tap for step, stride, tap in zip(steps, strides, taps, strict=True)
@@ -107,8 +105,8 @@ class _Turner(relax.PyExprMutator):
 def _is_taken(call: relax.Call, moves: str) -> bool:
     """Whether a transposed convolution is one that is turned."""
     attrs, count = call.attrs, len(moves)
-    shapes = [_known(one, skip) for one, skip in zip(call.args, (1, 0), strict=True)]
-    if None in shapes or _known(call, 1) is None:
+    shapes = [known_extents(one, skip) for one, skip in zip(call.args, (1, 0), strict=True)]
+    if None in shapes or known_extents(call, 1) is None:
         return False
     layouts = (str(attrs.data_layout), str(attrs.out_layout) or f"NC{moves}")
     if layouts != (f"NC{moves}",) * 2 or str(attrs.kernel_layout) != f"IO{moves}":
@@ -123,17 +121,9 @@ def _is_taken(call: relax.Call, moves: str) -> bool:
     return all(
         start + extent <= stride * (size + -(-tap // stride) - 1)
         for start, extent, stride, size, tap in zip(
-            first, _known(call, 1)[1:], strides, shapes[0][1:], shapes[1][2:], strict=True
+            first, known_extents(call, 1)[1:], strides, shapes[0][1:], shapes[1][2:], strict=True
         )
     )
-
-
-def _known(tensor: relax.Expr, skip: int = 0) -> list[int] | None:
-    """Extents from a dimension on, if all are known."""
-    values = getattr(getattr(tensor.ty, "shape", None), "values", None)
-    if values is None or not all(isinstance(one, IntImm) for one in values[skip:]):
-        return None
-    return [int(one) for one in values[skip:]]
 
 
 def _same(one: Any, other: Any) -> bool:

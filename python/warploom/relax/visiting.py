@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 import tvm_ffi
 from tvm import relax
+from tvm.ir import Op
+from tvm.tirx import IntImm
 
 
 def bound(mutator: relax.PyExprMutator, expr: relax.Expr) -> relax.Expr:
@@ -15,6 +19,19 @@ def bound(mutator: relax.PyExprMutator, expr: relax.Expr) -> relax.Expr:
             return expr
         expr = found
     return expr
+
+
+def operator_name(expr: Any) -> str:
+    """The name of the operator that an expression calls; empty if it calls none."""
+    return expr.op.name if isinstance(expr, relax.Call) and isinstance(expr.op, Op) else ""
+
+
+def known_extents(tensor: relax.Expr, skip: int = 0) -> list[int] | None:
+    """Extents of a tensor from a dimension on; None unless all of them are known."""
+    values = getattr(getattr(tensor.ty, "shape", None), "values", None)
+    if values is None or not all(isinstance(one, IntImm) for one in values[skip:]):
+        return None
+    return [int(one) for one in values[skip:]]
 
 
 def visited(
