@@ -280,11 +280,13 @@ def _register_script() -> None:
     from tvm.tirx.script.builder import ir as script_builder
     from tvm.tirx.script.builder import tirx as builder
 
-    from warploom import printed_forms, quick_frames, quick_sources
+    from warploom import printed_forms, quick_frames, quick_sources, tile_primitives
 
     quick_frames.install()
     quick_sources.install()
     script_builder.register_script_namespace("warploom", _Vocabulary())
+
+    tile_primitives.register(tile, builder)
 
     stock, uint64 = tvm.script.tirx.uint64, printed_forms.accept_large(tvm.script.tirx.uint64)
     for name, module in list(sys.modules.items()):
@@ -295,6 +297,7 @@ def _register_script() -> None:
     for names, accept in (
         (printed_forms.IN_PLACE, printed_forms.accept_in_place),
         (printed_forms.SCALARS, printed_forms.accept_integers),
+        (printed_forms.REGIONS, printed_forms.accept_elements),
     ):
         for name in names:
             primitive = getattr(tile, name)

@@ -1,6 +1,6 @@
 """Lets TVM read back the output of its own printer.
 
-Five forms do not parse back in TVM 0.27:
+Six forms do not parse back in TVM 0.27:
 
 - The node of a GEMM without scale factors has the arguments ``(C, A, B, transA, transB, accum)``,
   and the printer writes them in that order; the builder has ``SFA, SFB`` after ``B``, and takes
@@ -11,6 +11,7 @@ Five forms do not parse back in TVM 0.27:
 - ``T.uint64(2**63)`` is printed, and the builder takes no such integer.
 - A buffer of one element is printed as a variable, ``full: T.uint64``, whatever its scope, which is
   lost. Without syntactic sugar it is not.
+- A region of one element is printed as that element, which no primitive takes for a tile.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
-from tvm.ir import IRModule, TensorRegion
+from tvm.ir import IRModule, TensorLoad, TensorRegion
 from tvm.tirx import AllocBuffer, PrimFunc, const, is_buffer_var
 
 #: Primitives that are printed without the source when they work in place, and require it.
 IN_PLACE = ("cast", "copy", "copy_async", "silu")
 #: Primitives that take scalar operands.
 SCALARS = ("add", "fdiv", "fill", "fma", "maximum", "memset", "minimum", "mul", "sub")
+#: Primitives whose first two operands are regions.
+REGIONS = ("cast", "copy", "max", "min", "silu", "sum")
 _FLAGS = ("transA", "transB", "accum")
 
 
@@ -66,6 +69,25 @@ def accept_integers(build: Callable) -> Callable:
         return build(*(_expression(operand, operands[0]) for operand in operands), **options)
 
     return primitive
+
+
+def accept_elements(build: Callable) -> Callable:
+    """``build``, a primitive of :data:`REGIONS`, for which an element of a buffer is a region.
+
+    TVM prints a region of a single element, such as the result of a reduction over all axes, so.
+    """
+
+    @functools.wraps(build)
+    def primitive(*operands: Any, **options: Any) -> Any:
+        return build(*(*map(_region, operands[:2]), *operands[2:]), **options)
+
+    return primitive
+
+
+def _region(operand: Any) -> Any:
+    if isinstance(operand, TensorLoad) and is_buffer_var(operand.source):
+        return operand.source[tuple(slice(index, index + 1) for index in operand.indices)]
+    return operand
 
 
 def accept_large(build: Callable) -> Callable:

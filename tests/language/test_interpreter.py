@@ -12,6 +12,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
 from warploom import language as wl
+from warploom.errors import TileProgramError
 
 M, N = 24, 40
 
@@ -281,3 +282,38 @@ def test_nests_of_every_kind_of_loop_and_any_order_of_indices(kind, rng):
     wl.interpret(func, [a, c])
     base = (2 * a + a[:, 3:4] + 1).T
     np.testing.assert_array_equal(c, np.stack([base, base + 1]))
+
+
+def two_ctas(call):
+    """Each of two CTAs has a tile of its number, and does ``call(C, tile, number)``."""
+
+    @T.prim_func
+    def func(C: T.Buffer((8,), "float32")):
+        T.device_entry()
+        i = T.cta_id([2])
+        tile = T.alloc_buffer((8,), "float32", scope="fragment")
+        for x in T.serial(8):
+            tile[x] = T.cast(i + 1, "float32")
+        call(C, tile, i)
+
+    return func
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda C, tile, i: Tx.cta.copy(C[0:8], tile),
+        lambda C, tile, i: Tx.cta.copy(C[2 * i : 2 * i + 8], tile),
+    ],
+)
+def test_two_ctas_that_store_one_element_are_refused(call):
+    said = r"CTA i = 1 stores another value to C\[[02]\] than CTA i = 0 has stored; .*atomic_add"
+    with pytest.raises(TileProgramError, match=said):
+        wl.interpret(two_ctas(call), [np.zeros(8, np.float32)])
+
+
+def test_two_ctas_may_update_one_element_or_store_one_value():
+    c = np.zeros(8, np.float32)
+    wl.interpret(two_ctas(lambda C, tile, i: Tx.cta.atomic_add(C[0:8], tile)), [c])
+    np.testing.assert_array_equal(c, 3)
+    wl.interpret(two_ctas(lambda C, tile, i: Tx.cta.fill(tile, 0.0)), [c])

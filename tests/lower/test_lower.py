@@ -15,7 +15,7 @@ from tests.shared import tile_programs
 from tests.shared.control_programs import CONTROL
 from tests.shared.lowered_programs import check, hinted
 from warploom import language as wl
-from warploom.errors import Decline, TileProgramError
+from warploom.errors import Decline
 from warploom.lower.lowerings import LOWERINGS, MULTISTAGE, WARP_SPECIALISED, lower
 from warploom.tile.read import is_tile_program
 from warploom.tile.state import STATE
@@ -80,24 +80,6 @@ def test_every_reason_is_in_the_error():
     assert second.startswith("multistage: The kernel needs ") and "of shared memory" in second
     assert "A_s: 1 x 256 x 256 float32, 262144 bytes" in second
     assert place.startswith(f" --> {__file__}:") and "I_s = T.alloc" in line
-
-
-def test_a_while_loop_is_declined():
-    """Passes place waits and tile_barriers by the extents of loops; a condition has none."""
-
-    @T.prim_func
-    def func(C: T.Buffer((64, 64), "float32")):
-        T.device_entry()
-        T.cta_id([1])
-        tile = T.alloc_buffer((64, 64), "float32", scope="fragment")
-        k: T.int32 = 0
-        while k < 3:
-            Tx.cta.zero(tile)
-            k = k + 1
-        Tx.cta.copy(C, tile)
-
-    with pytest.raises(TileProgramError, match="while loop, 'k < 3'; in a tile program, loops"):
-        lower(func)
 
 
 def test_one_reason_is_said_once():

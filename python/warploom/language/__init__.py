@@ -62,8 +62,11 @@ Statements
     a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions.
 ``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum sqrt exp exp2 log2 reciprocal
 silu select``
-    Elementwise, into a tile; operands are broadcast as NumPy does. ``sum``, ``max`` and ``min``
-    reduce over ``axes=``.
+    Elementwise, into a tile; operands are broadcast as NumPy does.
+``Tx.cta.sum max min``, ``argmax argmin``, ``cumsum cumprod cummax cummin``, ``sort``
+    Reductions over ``axes=``, and what goes along an ``axis`` (:mod:`warploom.tile_primitives`).
+``Tx.cta.atomic_add atomic_max atomic_min(C[region], tile)``
+    Global memory is updated with a tile. Several CTAs may update one element.
 ``for i, j in T.grid(BM, BN): out[i, j] = ...``
     An element-wise nest: loops of any kind around ``T.let`` bindings, stores of single elements
     into tiles or global memory, and ``if`` around those, alone. Its loops count a rectangle, whose
@@ -80,7 +83,9 @@ silu select``
     and such a store is dropped. A scatter is one to one: the interpreter refuses an index that two
     iterations have; a kernel, which cannot see it, leaves there what one of them stores, whichever
     it is. What a nest scatters into, it does not read.
-``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``
+    ``wl.atomic_add(H[index[i]], x)`` (:func:`atomic_add`) updates an element, which several
+    iterations may do.
+``for k in wl.pipelined(extent, stages=...)``, ``T.serial``, ``if``, ``while``
     Control that is the same for all threads of a CTA.
 ``wl.print("k {}: {:.3f}", k, acc[0, 0])``
     Prints a line for each CTA and each time that it comes here (:func:`print`). Values are scalars
@@ -127,6 +132,7 @@ import importlib
 from typing import Any
 
 from warploom.language import builtins, mbarrier
+from warploom.language.atomics import atomic_add, atomic_max, atomic_min
 from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
 from warploom.language.kernel_entry import kernel
@@ -144,6 +150,9 @@ __all__ = [
     "TensorSpec",  # noqa: F405  (as interpret)
     "WgmmaEmitter",  # noqa: F405  (as interpret)
     "alloc_barrier",
+    "atomic_add",
+    "atomic_max",
+    "atomic_min",
     "autotune",  # noqa: F405
     "builtins",
     "descriptor",

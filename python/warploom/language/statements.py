@@ -153,7 +153,8 @@ def _collect(statement: Stmt, path: tuple[Stmt, ...], statements: Statements) ->
             for body in ir.children(node):
                 _collect(body, (*path, node), statements)
         elif isinstance(node, (tirx.AttrStmt, tirx.While)):
-            statements.leaves.append(_reading(node, path, getattr(node, "value", None)))
+            value = node.condition if isinstance(node, tirx.While) else node.value
+            statements.leaves.append(_reading(node, path, value))
             _collect(node.body, path, statements)
         else:
             statements.leaves.append(_leaf(node, path))

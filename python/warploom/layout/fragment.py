@@ -202,6 +202,19 @@ def column_fragment(n: int, warpgroups: int = 1, first_warp: int = 0) -> TileLay
     return _layout(columns, same_column, warps.offset)
 
 
+def single_fragment(warpgroups: int = 1, first_warp: int = 0) -> TileLayout:
+    """Layout of a ``(1,)`` tile, of which every thread holds a copy.
+
+    Raises
+    ------
+    IllegalCombination
+        As for :func:`wgmma_accumulator`.
+    """
+    warps = _Warps(warpgroups, first_warp)
+    threads = (Iter(32, 1, Axis.laneid), Iter(_WARPS * warpgroups, 1, warps.axis))
+    return TileLayout.from_iters([Iter(1, 1, "m")], threads, warps.offset)
+
+
 def mma_accumulator(m: int, n: int) -> TileLayout:
     """Layout of an ``(m, n)`` accumulator of one warp, made of ``mma.sync.m16n8k*`` results.
 

@@ -33,7 +33,7 @@ _FUNCTIONS = {
     "sum": "Tx.cta.sum(row, tile, axes=1)",
     "any": "Tx.cta.max(row, tile, axes=1)",
     "all": "Tx.cta.min(row, tile, axes=1)",
-    "sorted": "Tx.cta.max(row, tile, axes=1), as kernels do not sort",
+    "sorted": "Tx.cta.sort(tile, tile, axis=1)",
     "len": "tile.shape[0]",
     "print": "the value into an output",
     **dict.fromkeys(

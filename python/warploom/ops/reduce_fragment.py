@@ -126,6 +126,11 @@ def _read_plan(name: str, call: TilePrimitiveCall, context: DispatchContext) -> 
     return Plan(REDUCTIONS[name], src, dst, groups, masks, bool(call.args[3]))
 
 
+def shuffle_xor(value: Any, mask: int) -> Any:
+    """The value of lane ``l ^ mask``."""
+    return T.tvm_warp_shuffle_xor(tvm.tirx.const(_FULL_WARP, "uint32"), value, mask, 32, 32)
+
+
 def _emit(plan: Plan, dst: Any, src: Any, partial_results: Any) -> None:
     """Reduce registers in a few chains, then lanes, then the old value, for each result."""
     dtype = plan.dst.dtype
@@ -141,8 +146,7 @@ def _emit(plan: Plan, dst: Any, src: Any, partial_results: Any) -> None:
             T.buffer_store(partial_results, total, [0])
         for mask in plan.masks:
             own = partial_results[0]
-            theirs = T.tvm_warp_shuffle_xor(tvm.tirx.const(_FULL_WARP, "uint32"), own, mask, 32, 32)
-            T.buffer_store(partial_results, plan.combine(own, theirs), [0])
+            T.buffer_store(partial_results, plan.combine(own, shuffle_xor(own, mask)), [0])
         at = plan.dst.start + register
         result = partial_results[0]
         result = plan.combine(dst[at], result) if plan.accumulate else result

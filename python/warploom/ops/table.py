@@ -38,7 +38,9 @@ TABLE: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
         ),
     ),
     "gemm_async_wgmma": (("wgmma", 20, ("gemm_async",)),),
+    "reduce_blocks": (("blocks", 21, ("sum", "max", "min")),),
     "reduce_fragment": (("fragment", 20, ("sum", "max", "min")),),
+    "reduce_shared": (("shared_source", 21, ("sum", "max", "min")),),
 }
 
 

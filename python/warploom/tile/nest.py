@@ -15,6 +15,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.tile import ir
 from warploom.tile.scopes import is_global, is_tile
+from warploom.tile.updates import read_update
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,20 @@ class ElementStore(Part):
     def value(self) -> Any:
         """The new value of the element."""
         return self.raw.value
+
+
+class AtomicUpdate(ElementStore):
+    """``wl.atomic_add(buffer[indices], value)``, and its like."""
+
+    @property
+    def name(self) -> str:
+        """The update: ``"atomic_add"``, ``"atomic_max"`` or ``"atomic_min"``."""
+        return read_update(self.raw)[0]
+
+    @property
+    def value(self) -> Any:
+        """What the element is combined with."""
+        return read_update(self.raw)[1]
 
 
 class Binding(Part):
@@ -103,7 +118,7 @@ def parts_of(statement: Stmt | None) -> tuple[Part, ...] | None:
     parts: list[Part] = []
     for raw in () if statement is None else ir.flatten(statement):
         if isinstance(raw, tirx.BufferStore):
-            parts.append(ElementStore(raw))
+            parts.append((ElementStore if read_update(raw) is None else AtomicUpdate)(raw))
         elif isinstance(raw, tirx.Bind):
             parts.append(Binding(raw))
         elif isinstance(raw, tirx.IfThenElse):

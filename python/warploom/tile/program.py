@@ -65,6 +65,8 @@ class TileProgram:
     passes : bool
         Whether passes have begun to lower it: then the function has the notes of passes for each
         other (:mod:`warploom.tile.state`), until the last pass leaves a plain function.
+    in_place : tuple of str
+        Buffers in global memory that a CTA reads only where it stores them, and before.
     """
 
     func: PrimFunc
@@ -80,6 +82,7 @@ class TileProgram:
     ignored: tuple[tuple[str, str, Any], ...] = ()
     threads: tuple[int, int, int] | None = None
     passes: bool = False
+    in_place: tuple[str, ...] = ()
 
     @cached_property
     def block(self) -> Block:
@@ -160,7 +163,8 @@ class TileProgram:
         return func.with_attr(
             STATE,
             state_of(
-                self.arch, self.by_hand, self.decisions, self.ignored, self.roles, self.threads
+                self.arch, self.by_hand, self.decisions, self.ignored, self.roles, self.threads,
+                self.in_place,
             ),
         )
 

@@ -21,14 +21,15 @@ from warploom.tile.program import TileProgram, device_entry
 from warploom.tile.scopes import needs_place
 from warploom.tile.spans import span_name
 from warploom.tile.state import STATE, read_state
+from warploom.tile.updates import read_update
 
 
 def is_tile_program(func: PrimFunc) -> bool:
     """Whether a function is written in this dialect.
 
-    It has a hint, a pipelined loop or a scope of the dialect; or it has primitives of a CTA, and
-    says nothing of threads, without which TVM lowers none of them. Spans alone leave a kernel as
-    it is.
+    It has a hint, a pipelined loop, an atomic update or a scope of the dialect; or it has
+    primitives of a CTA, and says nothing of threads, without which TVM lowers none of them. Spans
+    alone leave a kernel as it is.
     """
     marked = False
 
@@ -44,11 +45,19 @@ def is_tile_program(func: PrimFunc) -> bool:
         nonlocal marked
         marked |= needs_place(allocation.buffer)
 
+    def store(node: tirx.BufferStore) -> None:
+        nonlocal marked
+        marked |= read_update(node) is not None
+
     entries = device_entries(func)
     for part in entries or [func.body]:  # the check of the program says that the entry is missing
         tvm_ffi.structural_walk(
-            part, [(tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc)]
-        )
+            part,
+            [
+                (tirx.AttrStmt, attr), (tirx.For, for_loop), (tirx.AllocBuffer, alloc),
+                (tirx.BufferStore, store),
+            ],
+        )  # fmt: skip
     return marked or any(map(_is_of_ctas_alone, entries))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.tirx import Buffer
+from tvm.tirx import Buffer, IntImm
 
 #: Scopes that no code generator knows: tiles that passes give a place.
 TILE_SCOPES = ("accumulator", "fragment")
@@ -37,3 +37,8 @@ def is_shared(buffer: Buffer) -> bool:
 def needs_place(buffer: Buffer) -> bool:
     """Whether a buffer has a scope of the dialect; TVM knows tensor memory with an address."""
     return buffer.scope() in DIALECT_SCOPES and not len(buffer.allocated_addr)
+
+
+def is_single(buffer: Buffer) -> bool:
+    """Whether a tile has one element, of which every thread then has a copy."""
+    return all(isinstance(extent, IntImm) and int(extent) == 1 for extent in buffer.shape)

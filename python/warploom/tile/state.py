@@ -8,6 +8,7 @@ passes before it have left:
 - ``by_hand``: whether its author has orchestrated all of it;
 - ``decisions``: choices of passes, a sentence each;
 - ``ignored``: hints that no pass follows, each ``[hint, reason, file, line]``; line 0 if not known;
+- ``in_place``: names of the buffers that a CTA reads where it stores them, and only before;
 - ``roles``: the roles that execute the statements, each ``[name, count, one_thread]``;
 - ``threads``: the grid of threads that tiles in registers are spread over; empty if an MMA or
   nothing says where their elements lie.
@@ -34,6 +35,7 @@ def state_of(
     arch: str, by_hand: bool, decisions: tuple[str, ...],
     ignored: tuple[tuple[str, str, Any], ...], roles: tuple[ThreadRole, ...],
     threads: tuple[int, int, int] | None,
+    in_place: tuple[str, ...],
 ) -> dict[str, Any]:  # fmt: skip
     """The value of the attribute."""
     return {
@@ -43,6 +45,7 @@ def state_of(
         "ignored": [[hint, _printable(why), *_place(span)] for hint, why, span in ignored],
         "roles": [[role.name, role.count, role.one_thread] for role in roles],
         "threads": list(threads or ()),
+        "in_place": list(in_place),
     }
 
 
@@ -65,6 +68,7 @@ def read_state(func: PrimFunc) -> dict[str, Any] | None:
             for name, count, one_thread in state["roles"]
         ),
         "threads": tuple(map(int, state["threads"])) or None,
+        "in_place": tuple(map(str, state["in_place"])),
     }
 
 

@@ -297,7 +297,33 @@ def _residual(d: Draft) -> None:
     d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["R"], d.bm, d.bn)))
 
 
-_INTEGER_STEPS = {"row": _row, "column": _column, "relu": _relu, "some rows": _some_rows}
+def _scan(d: Draft) -> None:
+    """A scan of the tile of each CTA, through two shared tiles of its size."""
+    if d.bm * d.bn > 64 * 96:
+        return
+    axis, reverse = d.pick(0, 1), d.pick(False, True)
+    name = "cummax" if d.integer else d.pick("cumsum", "cummin")
+    d.add(f"Tx.cta.{name}(acc, acc, {axis}, reverse={reverse})")
+    function = {"cumsum": np.cumsum, "cummax": np.maximum.accumulate,
+                "cummin": np.minimum.accumulate}[name]  # fmt: skip
+
+    def model(s: Model) -> None:
+        blocks = s["acc"].reshape(d.rows, d.bm, d.columns, d.bn)
+        along = 2 * axis + 1
+        blocks = np.flip(blocks, along) if reverse else blocks
+        scanned = function(blocks, axis=along)
+        s["acc"] = (np.flip(scanned, along) if reverse else scanned).reshape(s["acc"].shape)
+
+    d.model.append(model)
+
+
+_INTEGER_STEPS = {
+    "row": _row,
+    "column": _column,
+    "relu": _relu,
+    "some rows": _some_rows,
+    "scan": _scan,
+}
 _STEPS = _INTEGER_STEPS | {
     "scale": _scale,
     "tanh": _tanh,
@@ -307,30 +333,41 @@ _STEPS = _INTEGER_STEPS | {
 
 
 def _reduction(d: Draft) -> None:
-    name = d.pick("sum", "max", "min")
-    d.buffer("Reduced", (d.columns, d.m), d.acc, output=True)
-    d.tile("reduced", (d.bm,), d.acc, "fragment")
-    d.add(f"Tx.cta.{name}(reduced, acc, axes=(1,))")
-    d.add(f"Tx.cta.copy(Reduced[bj, bi * {d.bm} : bi * {d.bm} + {d.bm}], reduced)")
+    """The tile of each CTA, reduced along its rows, its columns or both."""
+    name, axes = d.pick("sum", "max", "min"), d.pick((1,), (0,), (0, 1))
+    place = {"m": f"bi * {d.bm} : bi * {d.bm} + {d.bm}", "n": f"bj * {d.bn} : bj * {d.bn} + {d.bn}"}
+    shape, extents, at = {
+        (1,): ((d.columns, d.m), (d.bm,), f"bj, {place['m']}"),
+        (0,): ((d.rows, d.n), (d.bn,), f"bi, {place['n']}"),
+        (0, 1): ((d.rows, d.columns), (1, 1), "bi : bi + 1, bj : bj + 1"),
+    }[axes]
+    d.buffer("Reduced", shape, d.acc, output=True)
+    d.tile("reduced", extents, d.acc, "fragment")
+    d.add(f"Tx.cta.{name}(reduced, acc, axes={axes})")
+    d.add(f"Tx.cta.copy(Reduced[{at}], reduced)")
 
     def result(s: Model) -> np.ndarray:
-        blocks = s["acc"].reshape(len(s["acc"]), -1, d.bn)
-        return getattr(np, name)(blocks, axis=2).T[:, : d.m]
+        blocks = s["acc"].reshape(d.rows, d.bm, d.columns, d.bn)
+        reduced = getattr(np, name)(blocks, axis=tuple(2 * axis + 1 for axis in axes))
+        if axes == (1,):
+            return reduced.reshape(-1, d.columns).T[:, : d.m]
+        return reduced.reshape(d.rows, -1)[:, : d.n] if axes == (0,) else reduced
 
     d.outputs["Reduced"] = result
 
 
 def _output(d: Draft) -> None:
     d.out = "int32" if d.integer else d.pick("float16", "bfloat16", "float32")
-    d.buffer("C", (d.m, d.n), d.out, output=True)
+    updates = d.out in ("int32", "float32") and d.pick(False, False, True)
+    d.buffer("C", (d.m, d.n), d.out, output=not updates)
     d.tile("out", (d.bm, d.bn), d.out, d.pick("fragment", "shared"))
     if d.pick(False, True):
         d.add("Tx.cta.cast(out, acc)")
     else:
         d.nest(f"out[i, j] = T.cast(acc[i, j], {d.out!r})")
     rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
-    d.add(f"Tx.cta.copy(C[{rows}, {columns}], out)")
-    d.outputs["C"] = lambda s: s["acc"][: d.m, : d.n]
+    d.add(f"Tx.cta.{'atomic_add' if updates else 'copy'}(C[{rows}, {columns}], out)")
+    d.outputs["C"] = lambda s: s["acc"][: d.m, : d.n] + (wide(s["C"]) if updates else 0)
 
 
 def _source(d: Draft) -> str:

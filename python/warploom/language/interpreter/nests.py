@@ -18,7 +18,10 @@ from warploom.language.interpreter.running import Running
 from warploom.language.rules.iterations import own_elements
 from warploom.language.rules.nests import Access, Nest, require_independent
 from warploom.language.rules.places import at_place
-from warploom.tile.nest import Binding, ElementStore, Guard, Part
+from warploom.tile.nest import AtomicUpdate, Binding, ElementStore, Guard, Part
+
+#: Update -> how it combines elements.
+UPDATES = {"atomic_add": np.add, "atomic_max": np.maximum, "atomic_min": np.minimum}
 
 
 def run_nest(evaluate: Running, nest: Nest) -> None:
@@ -68,10 +71,23 @@ def _run(evaluate: Running, parts: Sequence[Part], stores: dict[Any, list[Access
                     holds = evaluate(part.condition).astype(bool)
                     _run(evaluate.where(holds), part.parts, stores)
                     _run(evaluate.where(~holds), part.otherwise, stores)
+                case AtomicUpdate():
+                    _update(evaluate, part)
                 case ElementStore():
                     _store(evaluate, part.raw, stores[part.buffer])
         except TileProgramError as error:
             raise at_place(error, part.raw) from None
+
+
+def _update(evaluate: Running, update: AtomicUpdate) -> None:
+    target = evaluate.storage(update.buffer)
+    indices = [evaluate(index).astype(np.int64) for index in update.indices]
+    shape = tuple(evaluate.variables[v].size for v in evaluate.loops)
+    value = np.broadcast_to(evaluate(update.value), shape)
+    places = [np.broadcast_to(index, shape) for index in indices]
+    active = np.broadcast_to(evaluate.active, shape)
+    by_memory = evaluate.by_memory(update.indices)
+    target.update(places, value, active, by_memory, UPDATES[update.name])
 
 
 def _store(evaluate: Running, store: BufferStore, stores: list[Access]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,11 @@ from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.errors import TileProgramError
 from warploom.language.interpreter.barriers import complete_bytes
+from warploom.language.interpreter.order import ORDERED
+from warploom.language.interpreter.region import Region
 from warploom.language.interpreter.running import Running
-from warploom.language.interpreter.storage import Storage
 from warploom.language.rules.calls import require_primitive
 from warploom.language.rules.operands import (
-    Operand,
     require_copy,
     require_elementwise,
     require_gemm,
@@ -27,48 +27,8 @@ from warploom.language.rules.operands import (
     require_steps,
 )
 from warploom.language.values.dtypes import convert
-
-
-@dataclass(frozen=True)
-class Region:
-    """Part of a buffer, the operand of a primitive."""
-
-    storage: Storage
-    start: tuple[int, ...]
-    extent: tuple[int, ...]
-
-    @classmethod
-    def of(cls, evaluate: Running, argument: TensorRegion) -> Region:
-        storage = evaluate.storage(argument.source)
-        start = tuple(evaluate.integer(r.min) for r in argument.region)
-        return cls(storage, start, tuple(evaluate.integer(r.extent) for r in argument.region))
-
-    @property
-    def operand(self) -> Operand:
-        """The operand as the rules see it."""
-        storage = self.storage
-        return Operand(storage.name, storage.scope, storage.array.dtype.name, self.extent)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.storage.array.dtype
-
-    def read(self) -> np.ndarray:
-        return self.storage.read(self.start, self.extent)
-
-    def read_every(self, steps: tuple[int, ...]) -> np.ndarray:
-        """Its elements with that distance from each other along each dimension."""
-        pairs = list(zip(self.extent, steps, strict=True))
-        span = tuple((extent - 1) * step + 1 if extent else 0 for extent, step in pairs)
-        return self.storage.read(self.start, span)[tuple(slice(None, None, s) for s in steps)]
-
-    def write(self, values: np.ndarray) -> None:
-        converted = convert(values, self.dtype).reshape(self.extent)
-        self.storage.write(self.start, self.extent, converted)
-
-    def matrix(self) -> np.ndarray:
-        """The values as a matrix, without leading dimensions of extent 1."""
-        return self.read().reshape(self.extent[-2:])
+from warploom.tile.updates import REDUCE
+from warploom.tile_primitives import BLOCKS
 
 
 def run_primitive(evaluate: Running, call: TilePrimitiveCall) -> None:
@@ -81,6 +41,10 @@ def execute_primitive(evaluate: Running, call: TilePrimitiveCall, name: str) -> 
     with np.errstate(all="ignore"):
         if "steps" in call.config:
             _strided_copy(evaluate, call)
+        elif REDUCE in call.config:
+            ORDERED[f"atomic_{call.config[REDUCE]}"](evaluate, list(call.args))
+        elif BLOCKS in call.config:
+            _reduce_blocks(evaluate, call, name)
         else:
             PRIMITIVES[name](evaluate, list(call.args))
     if "mbar" in call.config:
@@ -185,12 +149,22 @@ def _reduce(function: Callable, join: Callable, evaluate: Running, args: list[An
     dst.write(join(dst.read().astype(exact), result) if evaluate(args[3]) else result)
 
 
+def _reduce_blocks(evaluate: Running, call: TilePrimitiveCall, name: str) -> None:
+    """A reduction over rows, block by block, as passes write it."""
+    dst, src = (Region.of(evaluate, argument) for argument in call.args[:2])
+    function = {"sum": np.sum, "max": np.max, "min": np.min}[name]
+    exact = np.dtype(np.int64 if src.dtype.kind in "iu" else np.float64)
+    blocks = src.read().astype(exact).reshape(int(call.config[BLOCKS]), -1, *src.extent[1:])
+    dst.write(function(blocks, axis=1).reshape(dst.extent))
+
+
 def _silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
 _arithmetic = partial(partial, _elementwise)
 PRIMITIVES: dict[str, Callable[[Running, list[Any]], None]] = {
+    **ORDERED,
     "copy": _copy,
     "copy_async": _copy,
     "gemm_async": _gemm_async,

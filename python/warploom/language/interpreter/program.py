@@ -64,7 +64,8 @@ def interpret(
     TileProgramWarning
         For a statement that is legal and probably a mistake: :mod:`warploom.language.lints`.
     """
-    if read_state(func) is not None:
+    watched = read_state(func) is None
+    if not watched:
         func = with_scopes(func)
     if has_warpgroups(func):
         run_in_step(func, bind_parameters(func, args, Known()), poison)
@@ -72,7 +73,7 @@ def interpret(
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)
-    runner = Runner(bind_parameters(func, args, known), poison, ctas)
+    runner = Runner(bind_parameters(func, args, known), poison, ctas, watched=watched)
     run_ctas([("the host", runner.run(func.body))])
     return runner.is_whole
 

@@ -23,6 +23,7 @@ from tvm.tirx.stmt import (
     IfThenElse,
     ScopeIdDefStmt,
     SeqStmt,
+    While,
 )
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
@@ -34,6 +35,7 @@ from warploom.language.interpreter.prints import run_print
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.storage import Barrier, Storage
 from warploom.language.interpreter.waits import Signal, Waits, run_ctas, wait_until
+from warploom.language.interpreter.writers import Writers
 from warploom.language.printing import is_on, read_print
 from warploom.language.rules.entries import scope_ids, viewed
 from warploom.language.rules.nests import read_nest, text
@@ -53,13 +55,15 @@ class Runner:
     """Executes the statements of a CTA; ``evaluate`` has the variables and buffers in scope.
 
     ``ctas`` is how many CTAs of a grid are executed, at most; None for all. ``is_whole`` is whether
-    that were all.
+    that were all. ``watched`` is whether two CTAs that store one element are refused: those of a
+    program that passes have changed may share workspaces.
     """
 
     evaluate: Running
     poison: bool
     ctas: int | None = None
     is_whole: bool = True
+    watched: bool = False
 
     def run(self, statement: Any) -> Waits:
         try:
@@ -83,9 +87,19 @@ class Runner:
 
     def _ctas(self, body: Any) -> Iterator[tuple[str, Waits]]:
         outside, given = self.evaluate, set[int]()
-        for ids in self._some(self.grid(body)):
+        names: list[str] = []
+        writers = {
+            buffer: Writers(storage.name, names) for buffer, storage in outside.buffers.items()
+            if self.watched and storage.scope == "global"
+        }  # fmt: skip
+        for number, ids in enumerate(self._some(self.grid(body))):
             variables = {**outside.variables, **ids}
-            cta = replace(outside, variables=variables, buffers=dict(outside.buffers), given=given)
+            buffers = dict(outside.buffers)
+            for buffer, shared in writers.items():
+                own = replace(shared, number=number)
+                buffers[buffer] = replace(buffers[buffer], writers=own)
+            cta = replace(outside, variables=variables, buffers=buffers, given=given)
+            names.append(name_of_cta(ids))
             yield name_of_cta(ids), Runner(cta, self.poison).run(body)
 
     def _some(self, grid: Iterator[Any]) -> Iterable[Any]:
@@ -158,6 +172,10 @@ class Runner:
             self.evaluate.variables[statement.loop_var] = np.asarray(value, dtype)
             yield from self.run(statement.body)
 
+    def repeat(self, statement: While) -> Waits:
+        while self.evaluate(statement.condition):
+            yield from self.run(statement.body)
+
     def branch(self, statement: IfThenElse) -> Waits | None:
         if self.evaluate(statement.condition):
             return self.run(statement.then_case)
@@ -217,4 +235,5 @@ _STATEMENTS: dict[type, Callable[[Runner, Any], Waits | None]] = {
     ScopeIdDefStmt: Runner.scope_id,
     SeqStmt: Runner.sequence,
     TilePrimitiveCall: Runner.primitive,
+    While: Runner.repeat,
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warploom.language.interpreter.writers import Writers
 from warploom.language.rules.ranges import outside, require_inside, require_region
 from warploom.language.rules.scopes import TILES
 
@@ -51,11 +52,14 @@ class Storage:
     array : numpy.ndarray
         Its elements. Those of a global parameter are the caller's; mbarriers are of
         :class:`Barrier`.
+    writers : Writers or None
+        The CTAs that have stored elements, where that is watched.
     """
 
     name: str
     scope: str
     array: np.ndarray
+    writers: Writers | None = None
 
     @property
     def is_tile(self) -> bool:
@@ -93,10 +97,26 @@ class Storage:
         if self.scope != "global" and not by_memory:
             self._require_inside(indices, wrong & active)
         kept = active & ~wrong
-        if kept.all():
-            self.array[tuple(indices)] = values
-        else:
-            self.array[tuple(index[kept] for index in indices)] = values[kept]
+        places = tuple(indices) if kept.all() else tuple(index[kept] for index in indices)
+        values = values if kept.all() else values[kept]
+        if self.writers is not None:
+            self.writers.claim(self.array, places, values.astype(self.array.dtype))
+        self.array[places] = values
+
+    def update(
+        self, indices: Sequence[np.ndarray], values: np.ndarray, active: np.ndarray,
+        by_memory: bool, join: np.ufunc,
+    ) -> None:  # fmt: skip
+        """Combine elements with values, one after the other; places as :meth:`scatter` has them."""
+        wrong = outside(indices, self.array.shape)
+        if self.scope != "global" and not by_memory:
+            self._require_inside(indices, wrong & active)
+        kept = active & ~wrong
+        places = tuple(index[kept] for index in indices)
+        # Sums in float64, rounded once: those of kernels have no certain order.
+        exact = self.array.astype(np.float64 if self.array.dtype.kind not in "iu" else np.int64)
+        join.at(exact, places, values[kept].astype(exact.dtype))
+        self.array[places] = exact[places].astype(self.array.dtype)
 
     def _require_inside(self, indices: Sequence[np.ndarray], wrong: np.ndarray) -> None:
         require_inside(self.name, self.scope, self.array.shape, indices, wrong)
@@ -111,6 +131,8 @@ class Storage:
     def write(self, start: Sequence[int], extent: Sequence[int], values: np.ndarray) -> None:
         """Store a region; elements over the edges of a global buffer are dropped."""
         inner, outer = self._clip(start, extent)
+        if self.writers is not None:
+            self.writers.claim(self.array, inner, values[outer])
         self.array[inner] = values[outer]
 
     def _clip(self, start: Sequence[int], extent: Sequence[int]) -> tuple[tuple, tuple]:

@@ -259,8 +259,14 @@ class _InStep:
             yield from self._of(whose, statement.body, step)
 
     def repeat(self, statement: tirx.While) -> Waits:
-        for part in self.parts:
-            yield from poll(part, statement)
+        """A loop of the author, which all warpgroups take alike, or one that waits for memory."""
+        polled = (tirx.AllocBuffer, tirx.BufferStore, tirx.Evaluate)
+        if all(isinstance(part, polled) for part in ir.flatten(statement.body)):
+            for part in self.parts:
+                yield from poll(part, statement)
+            return
+        while self.parts[0](statement.condition):
+            yield from self._of(self.parts, statement.body)
 
     def branch(self, statement: tirx.IfThenElse) -> Waits:
         sides: dict[bool, list[Running]] = {True: [], False: []}

@@ -22,8 +22,15 @@ from warploom.language.rules.operands import (
     require_select,
     require_steps,
 )
+from warploom.language.rules.order import (
+    require_atomic,
+    require_position,
+    require_scan,
+    require_sort,
+)
 from warploom.language.rules.ranges import require_region
 from warploom.language.rules.scopes import TILES
+from warploom.tile_primitives import ATOMICS, BLOCKS, BUILDERS, POSITIONS, SCANS
 
 #: Element-wise primitives, which take tiles and numbers.
 ELEMENTWISE = (
@@ -32,7 +39,7 @@ ELEMENTWISE = (
 )  # fmt: skip
 REDUCTIONS = ("max", "min", "sum")
 COPIES = ("copy", "copy_async")
-ALLOWED = tuple(sorted((*ELEMENTWISE, *REDUCTIONS, *COPIES, "gemm_async", "zero")))
+ALLOWED = tuple(sorted((*ELEMENTWISE, *REDUCTIONS, *COPIES, *BUILDERS, "gemm_async", "zero")))
 
 
 def require_primitive(call: TilePrimitiveCall) -> str:
@@ -76,8 +83,18 @@ def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrim
         require_copy(*operands)
     elif name == "gemm_async":
         require_gemm(*operands, *map(_constant_flag, ("transA", "transB"), call.args[3:5]))
+    elif BLOCKS in call.config:
+        pass  # as passes write it
     elif name in REDUCTIONS:
         require_reduction(*operands, [int(axis) for axis in call.args[2]])
+    elif name in SCANS:
+        require_scan(name, *operands, int(call.args[2]))
+    elif name in POSITIONS:
+        require_position(name, *operands, int(call.args[2]))
+    elif name == "sort":
+        require_sort(operands, int(call.args[2]))
+    elif name in ATOMICS:
+        require_atomic(name, *operands)
     elif name == "zero":
         operands[0].require_tile("the destination of zero")
     else:
@@ -148,6 +165,8 @@ def _live(
 ) -> None:
     """Report the reads and the writes of a call, in this order."""
     to, *sources = _buffers(call)
+    if name == "sort" and len(sources) > 1:
+        lifetimes.writes(sources.pop())
     for source in () if name == "zero" else sources:
         lifetimes.reads(source, certain)
     if name in (*REDUCTIONS, "gemm_async") and known.truth(call.args[-1]):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm.ir import TensorRegion
 from tvm.tirx import PrimFunc, is_buffer_var
 from tvm.tirx.stmt import (
@@ -267,14 +268,29 @@ class _Checker:
                     )
                 self.lifetimes.reads(load.source, self.certain and scope != "local")
 
-    def forever(self, statement: While) -> None:
-        raise TileProgramError(
-            f"the program has a while loop, {text(statement.condition)}; in a tile program, loops "
-            "are for loops, whose bounds all threads know."
-        )
+    def repeat(self, statement: While) -> None:
+        self._uniform([statement.condition])
+        if not ir.uses(statement.condition) & _written(statement.body):
+            raise TileProgramError(
+                f"nothing in the while loop changes its condition, {text(statement.condition)}, so "
+                "it would never end; assign a scalar in it, or write `if`."
+            )
+        self._within(False, statement.body)
 
     def scope_id(self, statement: ScopeIdDefStmt) -> None:
         """The ids have been read by :meth:`attribute`."""
+
+
+def _written(body: Any) -> set[Any]:
+    """Buffers and scalars that a statement assigns."""
+    written: set[Any] = set()
+
+    def call(primitive: TilePrimitiveCall) -> None:
+        written.add(primitive.args[0].source)
+
+    stores = (BufferStore, lambda store: written.add(store.buffer))
+    tvm_ffi.structural_walk(body, [stores, (TilePrimitiveCall, call)])
+    return written
 
 
 _STATEMENTS: dict[type, Callable[[_Checker, Any], None]] = {
@@ -290,5 +306,5 @@ _STATEMENTS: dict[type, Callable[[_Checker, Any], None]] = {
     ScopeIdDefStmt: _Checker.scope_id,
     SeqStmt: _Checker.sequence,
     TilePrimitiveCall: _Checker.primitive,
-    While: _Checker.forever,
+    While: _Checker.repeat,
 }

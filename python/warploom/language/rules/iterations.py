@@ -22,11 +22,12 @@ from warploom.language.rules.nests import (
     require_guard,
     require_independent,
 )
+from warploom.language.rules.order import require_atomic_dtype
 from warploom.language.rules.places import at_place
 from warploom.language.rules.ranges import outside, require_inside
-from warploom.language.rules.scopes import TILES
+from warploom.language.rules.scopes import SHARED, TILES
 from warploom.language.values.expressions import Evaluator
-from warploom.tile.nest import Binding, ElementStore, Guard, Part
+from warploom.tile.nest import AtomicUpdate, Binding, ElementStore, Guard, Part
 
 #: Iterations in which something happens for certain; None where only the run tells.
 Active = np.ndarray | None
@@ -56,12 +57,15 @@ class NestCheck:
     bound: dict[Var, Any] = field(default_factory=dict)
     stores: dict[Any, list[Access]] = field(default_factory=dict)
     reads: dict[Any, list[Access]] = field(default_factory=dict)
+    #: Buffer -> the atomic updates of its elements.
+    updates: dict[Any, list[AtomicUpdate]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Check every statement, and that iterations are independent."""
         self._statements(self.nest.parts, np.asarray(True))
         loops = tuple(loop.loop_var for loop in self.nest.loops)
         values = [self.evaluate.variables[v] for v in loops]
+        self._require_updates()
         for buffer, stores in self.stores.items():
             reads = self.reads.get(buffer, [])
             self._refuse_open_reads(buffer, stores, reads)
@@ -94,6 +98,9 @@ class NestCheck:
                 taken, otherwise = _split(active, self._try(part.condition))
                 self._statements(part.parts, taken)
                 self._statements(part.otherwise, otherwise)
+            case AtomicUpdate():
+                self._values([part.value, *part.indices], active, part.raw)
+                self._update(part, active)
             case ElementStore():
                 self._values([part.value, *part.indices], active, part.raw)
                 self._store(part.raw, active)
@@ -105,6 +112,37 @@ class NestCheck:
         self.touched(buffer, True, store)
         access = self._access(store, store.indices, active, store)
         self.stores.setdefault(buffer, []).append(access)
+
+    def _update(self, update: AtomicUpdate, active: Active) -> None:
+        buffer, store = update.buffer, update.raw
+        scope = str(buffer.scope())
+        if scope not in (*SHARED, "global"):
+            raise TileProgramError(
+                f"{update.name} updates {buffer.name} in scope {scope}; it must be in global or "
+                "shared memory, as threads cannot reach each other's registers: reduce with "
+                "Tx.cta.sum, max or min."
+            )
+        require_atomic_dtype(update.name, buffer.name, str(buffer.ty.dtype))
+        _require_rank(buffer, store.indices)
+        self._require_inside(buffer, store.indices, active)
+        if scope in SHARED and active is not None and active.any():
+            self.touched(buffer, False, store)
+        self.touched(buffer, True, store)
+        self.updates.setdefault(buffer, []).append(update)
+
+    def _require_updates(self) -> None:
+        """What a nest updates it does not touch otherwise."""
+        for buffer, updates in self.updates.items():
+            names = sorted({update.name for update in updates})
+            other = "stores" if buffer in self.stores else "reads" if buffer in self.reads else ""
+            if len(names) == 1 and not other:
+                continue
+            clash = f"{other} it too" if other else f"calls {names[1]} for it too"
+            error = TileProgramError(
+                f"the nest updates {buffer.name} with {names[0]} and {clash}; iterations have no "
+                "order, so do one of them in another nest."
+            )
+            raise at_place(error, updates[0].raw)
 
     def _values(self, expressions: Sequence[Any], active: Active, statement: Any) -> None:
         for expression in expressions:
@@ -133,8 +171,8 @@ class NestCheck:
             error = TileProgramError(
                 f"the nest stores {by_memory[0].script}, at an index read from memory, and reads "
                 f"{reads[0].script}; whether iterations are independent is then up to the data, so "
-                f"read {buffer.name} into another tile first, or count with a sum over "
-                "T.if_then_else(index == place, value, 0)."
+                f"read {buffer.name} into another tile first, or update it with wl.atomic_add, "
+                "atomic_max or atomic_min."
             )
             raise at_place(error, by_memory[0].statement)
         for read, store in itertools.product(reads, stores):

@@ -210,7 +210,8 @@ def require_independent(
             error = TileProgramError(
                 f"iterations {where[0]} and {where[1]} of the nest both store {store.script}; each "
                 "iteration must store an element of its own, so give each loop variable a place in "
-                "the indices, or reduce with Tx.cta.sum, max or min over axes=."
+                "the indices, reduce with Tx.cta.sum, max or min over axes=, or update it with "
+                "wl.atomic_add, atomic_max or atomic_min."
             )
             raise at_place(error, store.statement)
         _require_own(store, mine, iterations, owners, stores, loops, values, "store")
@@ -252,7 +253,10 @@ def _require_own(
     where = _iteration(loops, values, mine), _iteration(loops, values, theirs)
     fix = "let each store elements of its own."
     if verb == "read":
-        fix = "read from a tile that the nest does not store, or write two nests."
+        fix = (
+            "read from a tile that the nest does not store, or write two nests; Tx.cta.cumsum, "
+            "cumprod, cummax and cummin scan a tile."
+        )
     error = TileProgramError(
         f"iteration {where[0]} of the nest {verb}s {access.script}, an element that iteration "
         f"{where[1]} stores as {store.script}; iterations of a nest are independent, so {fix}"

@@ -77,7 +77,7 @@ def require_copy(dst: Operand, src: Operand) -> None:
             f"copy from {src.name} of dtype {src.dtype} to {dst.name} of dtype {dst.dtype}; a copy "
             "does not convert, cast does."
         )
-    if not _same_shape(_squeezed(dst.extent), _squeezed(src.extent)):
+    if not _same_shape(squeezed(dst.extent), squeezed(src.extent)):
         raise TileProgramError(
             f"copy of extents {shape_text(src.extent)} of {src.name} to extents "
             f"{shape_text(dst.extent)} of {dst.name}; without extents of 1 they must be equal, or "
@@ -128,7 +128,7 @@ def require_gemm(acc: Operand, a: Operand, b: Operand, trans_a: bool, trans_b: b
     c = acc.matrix("the accumulator")
     left, right = a.matrix("operand A"), b.matrix("operand B")
     left, right = (left[::-1] if trans_a else left), (right[::-1] if trans_b else right)
-    if not (_equal((left[0], right[0]), c) and _equal(left[1:], right[1:])):
+    if not (equal((left[0], right[0]), c) and equal(left[1:], right[1:])):
         raise TileProgramError(
             f"gemm_async of A, {a.name}, [M, K] = {shape_text(left)} and B, {b.name}, [N, K] = "
             f"{shape_text(right)} does not fit {acc.name}, [M, N] = {shape_text(c)}."
@@ -143,7 +143,7 @@ def require_elementwise(dst: Operand, sources: Sequence[Operand]) -> None:
         shape = source.extent
         aligned = zip(shape[::-1], dst.extent[::-1], strict=False)
         if len(shape) > len(dst.extent) or any(
-            s != 1 and not _equal((s,), (d,)) for s, d in aligned
+            s != 1 and not equal((s,), (d,)) for s, d in aligned
         ):
             raise TileProgramError(
                 f"{source.name} of extents {shape_text(shape)} does not broadcast to {dst.name} of "
@@ -189,7 +189,7 @@ def require_reduction(dst: Operand, src: Operand, axes: Sequence[int]) -> set[in
             "which has no elements; reduce at least one."
         )
     kept = tuple(extent for d, extent in enumerate(src.extent) if d not in dimensions)
-    if not _equal(_squeezed(dst.extent), _squeezed(kept)):
+    if not equal(squeezed(dst.extent), squeezed(kept)):
         raise TileProgramError(
             f"{dst.name} has a region of extents {shape_text(dst.extent)}; reducing "
             f"{shape_text(src.extent)} over axes {sorted(dimensions)} gives {shape_text(kept)}."
@@ -197,12 +197,12 @@ def require_reduction(dst: Operand, src: Operand, axes: Sequence[int]) -> set[in
     return dimensions
 
 
-def _squeezed(extent: Extents) -> Extents | None:
-    """Without extents of 1; None where an extent that is not known may be 1."""
+def squeezed(extent: Extents) -> Extents | None:
+    """Extents without those of 1; None where an extent that is not known may be 1."""
     return None if None in extent else tuple(e for e in extent if e != 1)
 
 
-def _equal(a: Extents | None, b: Extents | None) -> bool:
+def equal(a: Extents | None, b: Extents | None) -> bool:
     """Whether extents are equal, as far as they are known."""
     if a is None or b is None:
         return True

@@ -11,7 +11,7 @@ from warploom.target.wgmma import WGMMA_M
 from warploom.tile.hints import Hints
 from warploom.tile.mbarriers import SCOPE as MBARRIER
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.scopes import TILE_SCOPES, is_single
 from warploom.tile.statement import Allocation, Load, Mma, walk
 
 
@@ -54,7 +54,8 @@ def computing_warpgroups(program: TileProgram) -> int:
     Decline
         If they cannot be shared.
     """
-    registers = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    tiles = (tile for tile in allocations(program.body) if not is_single(tile))
+    registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
     turned = transposed_tiles(program.block)
     rows = {tile: int(tile.shape[tile in turned]) for tile in registers if len(tile.shape) == 2}
     return warpgroups_for(rows, wanted_consumers(program.hints))

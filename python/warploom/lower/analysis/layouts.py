@@ -19,7 +19,7 @@ from warploom.target import Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.primitives import op_name
-from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.scopes import TILE_SCOPES, is_shared, is_single
 from warploom.tile.statement import Block, Mma, Nest, walk
 
 
@@ -87,6 +87,8 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
         If two uses want different directions.
     """
     axes: dict[Buffer, Axis] = {}
+    #: What reductions of shared tiles would like: threads read those from any place.
+    liked: dict[Buffer, Axis] = {}
     turned = transposed_tiles(body)
     equal: list[tuple[Buffer, Buffer, str]] = []
 
@@ -101,6 +103,7 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
     def nest(statement: Stmt) -> None:
         places = register_places(statement)
         why = f"the nest that stores {', '.join(sorted({t.name for t in _stored(statement)}))}"
+        places = [(tile, i) for tile, i in places if not is_single(tile)]
         rows = {i[tile in turned] for tile, i in places if len(tile.shape) == 2}
         columns = {i[tile not in turned] for tile, i in places if len(tile.shape) == 2}
         vectors = [(tile, i[0]) for tile, i in places if len(tile.shape) == 1]
@@ -118,16 +121,27 @@ def vector_axes(body: Block) -> dict[Buffer, Axis]:
         if op_name(call) not in REDUCTIONS:
             return
         to, source = call.args[0].source, call.args[1].source
-        if len(to.shape) == 1 and len(source.shape) == 2:
-            (reduced,) = {int(axis) % 2 for axis in call.args[2]}
-            why = f"the reduction of {source.name}"
-            want(to, Axis("row" if reduced == 1 else "column", why))
+        if to.scope() not in TILE_SCOPES or len(to.shape) != 1:
+            return
+        reduced = {int(axis) % len(source.shape) for axis in call.args[2]}
+        why = f"the reduction of {source.name}"
+        if is_shared(source):
+            liked.setdefault(to, Axis("column" if 0 in reduced else "row", why))
+        elif len(source.shape) == 2:
+            want(to, Axis("row" if reduced == {1} else "column", why))
+
+    def settle() -> None:
+        for _ in equal:  # every round settles at least one more vector
+            for a, b, why in equal:
+                if a in axes:
+                    want(b, Axis(axes[a].along, why))
 
     _for_each(body, nest, reduction)
-    for _ in equal:  # every round settles at least one more vector
-        for a, b, why in equal:
-            if a in axes:
-                want(b, Axis(axes[a].along, why))
+    settle()
+    for vector, axis in liked.items():
+        if vector not in axes:
+            axes[vector] = axis
+            settle()
     return axes
 
 

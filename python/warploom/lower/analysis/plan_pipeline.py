@@ -288,11 +288,12 @@ def _check_global_memory(program: TileProgram) -> None:
                 table.setdefault(buffer, []).append(statement)
     # Sums in a workspace have flags of their own.
     for buffer, stores in writes.items():
-        if buffer in program.workspaces:
+        if buffer in program.workspaces or buffer.name in program.in_place:
             continue
         readers = [reader for reader in reads.get(buffer, []) if reader not in stores]
         if readers:
             raise Decline(
-                f"The buffer {buffer.name} is stored and also read by another statement; keep the "
-                "value in a tile, or use a second kernel."
+                f"The buffer {buffer.name} is stored and also read by another statement, which is "
+                "not known to read only elements that this CTA stores afterwards, outside of loops "
+                "and without split_k or stream_k; keep the value in a tile, or use a second kernel."
             )

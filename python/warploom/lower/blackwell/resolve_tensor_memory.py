@@ -26,6 +26,7 @@ from warploom.tile.effects import REDUCTIONS
 from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.statement import Block, Mma, Nest, walk
+from warploom.tile_primitives import BLOCKS
 
 
 def resolve_tensor_memory(program: TileProgram) -> TileProgram:
@@ -73,7 +74,7 @@ def _block(statements: Block, arch: str) -> list[Stmt]:
 
 
 def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
-    """A reduction along rows, one chunk after the other."""
+    """A reduction along rows, or by blocks of rows, one chunk after the other."""
     to, source = call.args[:2]
     tile = source.source
     if op_name(call) not in REDUCTIONS or not isinstance(source, TensorRegion):
@@ -81,7 +82,10 @@ def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
             f"{op_name(call)} does not read the accumulator {tile.name} from tensor memory; "
             "copy it to a fragment before."
         )
-    if is_accumulator(to.source) or [int(axis) % 2 for axis in call.args[2]] != [1]:
+    in_blocks = BLOCKS in call.config
+    if not in_blocks and (
+        is_accumulator(to.source) or [int(axis) % 2 for axis in call.args[2]] != [1]
+    ):
         raise Decline(
             f"{op_name(call)} of the accumulator {tile.name} must reduce its columns into a "
             "fragment; copy it to a fragment before."
@@ -91,8 +95,12 @@ def _reduction(call: TilePrimitiveCall, arch: str) -> list[Stmt]:
     result: list[Stmt] = []
     for start in range(0, int(extent), width):
         chunk = chunk_of(tile, width, arch)
-        args = [to, ir.whole(chunk), *call.args[2:-1]]
-        accumulate = call.args[-1] if start == 0 else True
+        accumulate = call.args[-1] if start == 0 or in_blocks else True
+        own = to
+        if in_blocks:
+            rows, (column, _) = ir.ranges(to)
+            own = ir.region(to.source, rows, (column + start, width))
+        args = [own, ir.whole(chunk), *call.args[2:-1]]
         result += load_chunk(chunk, tile, int(first) + start)
         result.append(wait_for("ld"))
         result.append(tile_call(call, *args, accumulate))

@@ -54,6 +54,7 @@ from warploom.tile.statement import (
     Orchestrated,
     Scalar,
     Statement,
+    While,
 )
 
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
@@ -187,6 +188,12 @@ class RoleSplitter:
                 self._loop(statement, out)
             case Branch():
                 self._branch(statement, out)
+            case While() if touched := self.tile_states.tiles_of(statement):
+                names = ", ".join(sorted(tile.name for tile in touched))
+                raise Decline(
+                    f"A while loop uses {names}, which go to and fro between the tensor core and "
+                    "threads; count its iterations by a for loop."
+                )
             case _:
                 bodies = self._block(statement.blocks[0])
                 for role in ROLES:

@@ -25,6 +25,7 @@ from warploom.tile.statement import (
     Orchestrated,
     Scalar,
     Statement,
+    While,
 )
 
 
@@ -97,6 +98,8 @@ class Producer:
                 return [ir.when(condition, *bodies)]
             case Loop(extent=extent):
                 _require_uniform(extent, "The extent of a loop")
+            case While(raw=raw):
+                _require_uniform(raw.condition, "The condition of a while loop")
         return [ir.with_body(statement.raw, bodies[0])]
 
     def _load(self, load: Load) -> list[Stmt]:

@@ -16,10 +16,11 @@ from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive.dispatcher import DispatchFail
 
 from warploom.errors import Decline
+from warploom.lower.nests.updates import atomic_update
 from warploom.ops.elementwise_fragment import PACKED_CASTS
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
 from warploom.tile import ir
-from warploom.tile.nest import Binding, ElementStore, Guard, Part, parts_of
+from warploom.tile.nest import AtomicUpdate, Binding, ElementStore, Guard, Part, parts_of
 from warploom.tile.scopes import is_global, is_shared, is_tile
 
 #: The threads of a warpgroup.
@@ -142,6 +143,8 @@ class Element:
             return tirx.BufferStore(registers, value, [number], span)
         indices = [self.expression(index) for index in part.indices]
         store = tirx.BufferStore(part.buffer, value, indices, span)
+        if isinstance(part, AtomicUpdate):
+            store = ir.written_at(atomic_update(part.name, part.buffer, indices, value), span)
         if not is_shared(part.buffer):
             store = ir.when(inside_buffer(part, self), [store])
         return ir.when(self.once, [store])

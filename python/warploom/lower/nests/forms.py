@@ -22,9 +22,10 @@ from warploom.errors import Decline
 from warploom.language.rules import Known
 from warploom.language.rules.nests import read_nest
 from warploom.tile import ir
-from warploom.tile.nest import Binding, Guard, Part
+from warploom.tile.nest import AtomicUpdate, Binding, Guard, Part
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import Statement, block
+from warploom.tile.updates import updated
 
 
 def plain_nests(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -107,6 +108,8 @@ def _element(part: Part, known: Known) -> list[Stmt]:
     inside = _inside(part.buffer, part.indices, known)
     if inside is None and value.same_as(part.value):
         return [raw]
+    if isinstance(part, AtomicUpdate):
+        return [ir.when(True if inside is None else inside, [updated(raw, value)])]
     store = tirx.BufferStore(part.buffer, value, part.indices, span)
     return [store if inside is None else tirx.IfThenElse(inside, store, None, span)]
 

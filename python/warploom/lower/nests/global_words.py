@@ -22,7 +22,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from warploom.lower.nests.elements import Element, in_pairs, inside_buffer
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
-from warploom.tile.nest import ElementStore, Guard
+from warploom.tile.nest import AtomicUpdate, ElementStore, Guard
 from warploom.tile.scopes import is_global
 from warploom.tile.statement import Nest
 
@@ -81,7 +81,7 @@ def word_copy(nest: Nest, buffer: Buffer, tile: RegisterTile) -> WordCopy | None
     while isinstance(part, Guard) and not others:
         conditions.append(part.condition)
         part, *others = part.parts
-    if others or not isinstance(part, ElementStore):
+    if others or not isinstance(part, ElementStore) or isinstance(part, AtomicUpdate):
         return None
     copied = _copy(part, buffer, tuple(conditions))
     variables = [loop.loop_var for loop in nest.loops]

@@ -23,7 +23,7 @@ from warploom.lower.nests.elements import Element, inside_buffer, narrowed, toge
 from warploom.lower.nests.neighbours import MOST_BYTES, is_common, run_of, word_width
 from warploom.ops.copy_fragment import WIDTHS
 from warploom.tile import ir
-from warploom.tile.nest import Binding, ElementStore, Guard, Part, parts_of
+from warploom.tile.nest import AtomicUpdate, Binding, ElementStore, Guard, Part, parts_of
 from warploom.tile.scopes import is_global, is_shared
 
 _IF_THEN_ELSE = Op.get("prim.if_then_else")
@@ -43,6 +43,8 @@ def _part(part: Part, elements: list[Element]) -> list[Stmt]:
         # Elements know the same variables before and after the branch.
         inner = for_neighbours(part.parts, elements)
         return [ir.when(elements[0].expression(part.condition), inner)]
+    if isinstance(part, AtomicUpdate):
+        return [element.statement(part) for element in elements]
     before, raw = _with_wide_loads(part.raw, elements)
     (part,) = parts_of(raw)
     if isinstance(part, Binding):

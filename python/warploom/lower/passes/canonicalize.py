@@ -16,19 +16,22 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.errors import Decline
+from warploom.lower.analysis.in_place import in_place
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
 from warploom.lower.passes.by_threads import by_threads
 from warploom.lower.passes.copy_loops import copy_loops
+from warploom.lower.passes.order import is_of_order, plain_order
 from warploom.lower.passes.parts_of_tiles import (
+    atomic_of_part,
     inside,
     is_whole,
     or_zero,
     place,
-    reduction_of_part,
     store_of_part,
 )
+from warploom.lower.passes.reductions import plain_reduction
 from warploom.lower.passes.swap_operands import swap_operands
 from warploom.target import SM90A
 from warploom.tile import ir
@@ -39,6 +42,7 @@ from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
 from warploom.tile.statement import Loop, Statement, block
+from warploom.tile.updates import UPDATES
 
 
 def _affine(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -109,7 +113,11 @@ def canonicalize(program: TileProgram) -> TileProgram:
         if op_name(primitive) in ELEMENTWISE:
             return _nest(primitive, held)
         if op_name(primitive) in REDUCTIONS:
-            return reduction_of_part(primitive)
+            return ir.written_at(plain_reduction(primitive), primitive.span)
+        if op_name(primitive) in UPDATES:
+            return atomic_of_part(primitive)
+        if is_of_order(primitive):
+            return ir.written_at(plain_order(primitive), primitive.span)
         if op_name(primitive) not in COPIES:
             return primitive
         return _copy(by_threads(primitive), held, program.arch)
@@ -119,7 +127,8 @@ def canonicalize(program: TileProgram) -> TileProgram:
         for plain_nest in plain_nests(copy_loops(through_shared(program.body)))
     )
     body = [ir.substitute(statement, places) for statement in body]
-    return swap_operands(program.replace(body=tuple(map(_fixed_extents, block(body)))))
+    plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, block(body)))))
+    return plain.replace(in_place=in_place(plain))
 
 
 def _fixed_extents(statement: Statement) -> Stmt:

@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.tirx import Buffer
 
 from warploom.errors import Decline, IllegalCombination
+from warploom.layout.fragment import single_fragment
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.consumers import wanted_consumers, warpgroups_for
 from warploom.lower.analysis.fragments import SM100_ROWS, Fragments, fragments
@@ -33,7 +34,7 @@ from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A, Major, Swizzle
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.scopes import TILE_SCOPES, is_shared, is_single
 from warploom.tile.statement import Block, ForLoader, Load, walk
 
 #: Bits of the elements of an operand that wgmma reads along M or N (PTX ISA, wgmma, imm-trans).
@@ -55,7 +56,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     """
     tiles = list(allocations(program.body))
     registers = [tile for tile in tiles if tile.scope() in TILE_SCOPES]
-    matrices = [tile for tile in registers if len(tile.shape) == 2]
+    matrices = [tile for tile in registers if len(tile.shape) == 2 and not is_single(tile)]
     wanted = warpgroups or wanted_consumers(program.hints)
     turned = transposed_tiles(program.block)
     shared_out = {tile: int(tile.shape[tile in turned]) for tile in matrices}
@@ -181,6 +182,8 @@ def spread_over_banks(tile: Buffer) -> Any:
 def _fragment(tile: Buffer, warpgroups: int, axes: dict[Buffer, Axis], kinds: Fragments) -> Any:
     shape = [int(extent) for extent in tile.shape]
     try:
+        if is_single(tile):
+            return single_fragment(warpgroups)
         if len(shape) == 2:
             return kinds.matrix(*shape, warpgroups=warpgroups)
         if len(shape) == 1:

@@ -23,6 +23,7 @@ from tvm.tirx import Buffer, ForKind, Stmt, Var
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.layout.thread_grid import ThreadGrid
+from warploom.lower.emit.may_write import may_write
 from warploom.lower.emit.named_barriers import all_consumers
 from warploom.lower.nests.elements import (
     WARPGROUP,
@@ -43,10 +44,11 @@ from warploom.lower.passes.parts_of_tiles import NEUTRAL
 from warploom.ops.register_tile import LANES, Threads
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
+from warploom.tile.nest import AtomicUpdate
 from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
 from warploom.tile.scalar import bound_of
-from warploom.tile.scopes import is_shared, is_tile
+from warploom.tile.scopes import is_global, is_shared, is_single, is_tile
 from warploom.tile.statement import Block, Loop, Nest, Reduction, Statement, While
 
 #: Bytes that one thread writes to shared memory at a time.
@@ -75,7 +77,7 @@ def lower_nests(program: TileProgram) -> TileProgram:
     body = _block(program.block, context)
     if context.flat:
         body = [_declare(statement, context.flat) for statement in body]
-    return program.replace(body=tuple(body))
+    return program.replace(body=(*may_write(program), *body))
 
 
 @dataclass
@@ -166,6 +168,10 @@ def _nest(nest: Nest, context: _Context) -> Stmt:
         (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"
     ]
     accesses += [(load.source, load.indices) for load in _register_loads(nest)]
+    # Of a tile of one element all threads have a copy: it tells none of them what to do.
+    accesses = [access for access in accesses if not is_single(access[0])]
+    if not accesses and any(store.buffer.scope() == "local" for store in nest.stores):
+        return _by_every_thread(nest, context)
     if not accesses:
         return _over_threads(nest, context)
     if context.grid is not None:
@@ -228,6 +234,7 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
             f"A nest of {len(extents)} loops stores {buffer.name}, which has {len(tile.shape)} "
             "dimensions; use a loop for each."
         )
+    once = _one_copy(tile, nest, context) if _stores_to_memory(nest) else True
     numbers = np.unravel_index(tile.table, tile.shape)
     registers = RegisterNumbers(tile, dict(zip(indices, numbers, strict=True)))
 
@@ -238,14 +245,14 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         def number(buffer: Buffer, indices: Any) -> Any:
             return registers.of(context.tile(buffer), indices, at)
 
-        return Element(table, number, context, analyzer)
+        return Element(table, number, context, analyzer, once)
 
     register = Var("r", "int32")
     store = paired_store(nest.parts, tile)
     if store is not None:
         analyzer = context.analyzer(register, 1)
         return ir.seq(in_words(store, [element(at) for at in range(tile.registers)], analyzer))
-    words = word_copy(nest, buffer, tile)
+    words = word_copy(nest, buffer, tile) if once is True else None
     if words is not None:
         word = Var("word", "int32")
         analyzer = context.analyzer(word, tile.registers // 2)
@@ -258,6 +265,34 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
     lowered = [s for part in nest.parts for s in together(part, elements)]
     return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
+
+
+def _stores_to_memory(nest: Nest) -> bool:
+    return any(is_shared(store.buffer) or is_global(store.buffer) for store in nest.stores)
+
+
+def _one_copy(tile: Any, nest: Nest, context: NestContext) -> Any:
+    """Which of the threads that hold copies of an element stores it to memory; True for all.
+
+    Lanes of one warp may all do it: they store one value in one instruction. One updates it.
+    """
+    updates = any(isinstance(store, AtomicUpdate) for store in nest.stores)
+    if not updates and all(digit.axis == "laneid" for digit in tile.replica):
+        return True
+    return tile.is_first_copy(context.axes)
+
+
+def _by_every_thread(nest: Nest, context: NestContext) -> Stmt:
+    """A nest that stores tiles of one element, of which each thread computes its copy."""
+    if any(not ir.is_constant(loop.extent, 1) for loop in nest.loops):
+        names = ", ".join(store.buffer.name for store in nest.stores)
+        raise Decline(f"A nest of several iterations stores {names}; use two nests.")
+    first = {loop.loop_var: 0 for loop in nest.loops}
+    element = Element(
+        first, lambda *_: 0, context, context.analyzer(Var("r", "int32"), 1),
+        T.EQ(context.thread, 0),
+    )  # fmt: skip
+    return ir.seq(map(element.statement, nest.parts))
 
 
 def _over_threads(nest: Nest, context: _Context) -> Stmt:
@@ -282,6 +317,8 @@ def _over_threads(nest: Nest, context: _Context) -> Stmt:
         rest = T.truncdiv(rest, extent)
 
     def no_registers(buffer: Buffer, places: Any) -> Any:
+        if is_single(buffer):
+            return 0
         raise Decline(f"A nest stores both {buffer.name} and shared memory; use two nests.")
 
     rounds = -(-total // threads)

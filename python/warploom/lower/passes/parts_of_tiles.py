@@ -18,8 +18,9 @@ from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.primitives import op_name, tile_call
+from warploom.tile.primitives import op_name, primitive, tile_call
 from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.updates import REDUCE, update_value
 
 #: Reduction -> the value of a dtype that does not change its result.
 NEUTRAL: dict[str, Callable[[str], Any]] = {
@@ -73,20 +74,44 @@ def or_zero(element: TensorLoad) -> Any:
 
 def store_of_part(call: TilePrimitiveCall) -> Stmt:
     """A store of a part of a tile: each element in turn is stored if it is in that part."""
+    if REDUCE in call.config:
+        return _each_of_part(call, functools.partial(update_value, f"atomic_{call.config[REDUCE]}"))
+    return _each_of_part(call, lambda element, value: value)
+
+
+def atomic_of_part(call: TilePrimitiveCall) -> Stmt:
+    """An update of global memory with a tile: a copy that combines, or element by element.
+
+    Of a whole tile in registers it is a copy, which TMA may do.
+    """
+    to, source = call.args
+    extents = [extent for region in (to, source) for _, extent in ir.ranges(region)]
+    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    if source.source.scope() in TILE_SCOPES and is_whole(source) and known:
+        combined = {REDUCE: op_name(call).removeprefix("atomic_")}
+        return primitive("copy", to, source, scope="cta", **combined)
+    return _each_of_part(call, functools.partial(update_value, op_name(call)))
+
+
+def _each_of_part(call: TilePrimitiveCall, value: Callable[[Any, Any], Any]) -> Stmt:
     to, source = call.args[:2]
     tile = source.source
     counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
     drop = len(ir.ranges(to)) - len(counters)
     indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
     for start, extent in ir.ranges(to):
-        if drop and ir.is_constant(extent, 1):
+        if drop > 0 and ir.is_constant(extent, 1):
             drop -= 1
             indices.append(start)
             continue
+        while drop < 0 and ir.is_constant(free[0][1][1], 1):
+            free.pop(0)  # a dimension of one element that the region does not have
+            drop += 1
         counter, (first, _) = free.pop(0)
         indices.append(start + counter - first)
     guard = inside(source, counters)
-    store = tirx.BufferStore(to.source, tile[tuple(counters)], indices)
+    new = value(to.source[tuple(indices)], tile[tuple(counters)])
+    store = tirx.BufferStore(to.source, new, indices, call.span)
     return ir.nest(counters, map(int, tile.shape), [ir.when(guard, [store])])
 
 
@@ -100,18 +125,28 @@ def reduction_of_part(call: TilePrimitiveCall) -> Stmt:
     )
     if tile.scope() not in TILE_SCOPES or aligned:
         return call
-    counters = [Var(name, "int32") for name, _ in zip("ij", tile.shape, strict=False)]
+    statements, whole = with_neutral_rest(region, op_name(call))
+    to, _, *more = call.args
+    return ir.seq([*statements, tile_call(call, to, whole, *more)])
+
+
+def with_neutral_rest(region: TensorRegion, name: str) -> tuple[list[Stmt], TensorRegion]:
+    """A fragment of the values of a region of a tile, and neutral values of a reduction elsewhere.
+
+    Returns
+    -------
+    tuple of (list of Stmt, TensorRegion)
+        The statements that make it, and all of it.
+    """
+    tile = region.source
+    counters = [Var(letter, "int32") for letter, _ in zip("ij", tile.shape, strict=False)]
     dtype = str(tile.dtype)
-    rest = tirx.const(NEUTRAL[op_name(call)](dtype), dtype)
+    rest = tirx.const(NEUTRAL[name](dtype), dtype)
     value = T.Select(inside(region, counters), tile[tuple(counters)], rest)
     whole = tirx.decl_buffer(tile.shape, dtype, f"{tile.name}_part", scope="fragment")
-    store = tirx.BufferStore(whole, value, counters, call.span)
-    to, _, *more = call.args
-    return ir.seq([
-        tirx.AllocBuffer(whole),
-        ir.nest(counters, map(int, tile.shape), [store]),
-        tile_call(call, to, ir.whole(whole), *more),
-    ])  # fmt: skip
+    store = tirx.BufferStore(whole, value, counters)
+    nest = ir.nest(counters, map(int, tile.shape), [store])
+    return [tirx.AllocBuffer(whole), nest], ir.whole(whole)
 
 
 def _is_multiple(value: Any) -> bool:

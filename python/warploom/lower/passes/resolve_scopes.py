@@ -18,20 +18,25 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, TensorRegion
+from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
+from warploom.layout.fragment import single_fragment
 from warploom.lower.analysis.fragments import fragments
 from warploom.lower.analysis.layouts import register_places, vector_axes
 from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
+from warploom.lower.passes.parts_of_tiles import store_of_part
 from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
 from warploom.tile.ids import Id
 from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_single
 from warploom.tile.statement import Load, Mma, Nest, Statement, view
+from warploom.tile_primitives import BLOCKS
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,14 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     rows: dict[Buffer, int] = {}
     tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
     turned = transposed_tiles(program.block)
-    heights = [int(tile.shape[tile in turned]) // count for tile in tiles if len(tile.shape) == 2]
+    matrices = [tile for tile in tiles if len(tile.shape) == 2 and not is_single(tile)]
+    heights = [int(tile.shape[tile in turned]) // count for tile in matrices]
     kinds = fragments(program.tensor_memory, max(heights, default=0))
     for tile in tiles:
         shape = [int(extent) for extent in tile.shape]
-        if len(shape) == 2:
+        if is_single(tile):
+            layout = single_fragment()
+        elif len(shape) == 2:
             along = int(tile in turned)
             shape[along] //= count
             own = dataclasses.replace(kinds, transposed=tile in turned)
@@ -119,26 +127,73 @@ def _statement(statement: Statement, split: _Split) -> Stmt:
 
 
 def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    shared = any(is_shared(region.source) for region in call.args[:2])
+    if op_name(call) in REDUCTIONS and shared:
+        return _reduction(call, split)
     regions = [arg for arg in call.args if isinstance(arg, TensorRegion)]
     tiles = [region for region in regions if region.source in split.rows]
     if not tiles:
-        return call
+        return _of_columns(call, split)
     for tile in tiles:
-        along = split.along(tile.source)
-        first = tile.region[along]
-        if not _covers(first, tile.source.shape[along]):
-            dimension = "columns" if along else "rows"
-            raise Decline(
-                f"{op_name(call)} takes {dimension} {first.min} to "
-                f"{first.min + first.extent} of {tile.source.name}; warpgroups share a tile by "
-                f"{dimension}, so take all of them."
-            )
+        _require_all(tile, split, op_name(call))
     first = tiles[0].source
     args = [
         _region(arg, call, position, split, first) if isinstance(arg, TensorRegion) else arg
         for position, arg in enumerate(call.args)
     ]
     return tile_call(call, *args, scope="warpgroup")
+
+
+def _of_columns(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    """A statement on vectors along columns, of which every warpgroup has all, or on no tile."""
+    if not any(ir.uses(region) & split.parts.keys() for region in call.args[:2]):
+        return call
+    if is_global(call.args[0].source):
+        return _nest(view(store_of_part(call)), split)
+    args = [ir.substitute(arg, split.parts) if isinstance(arg, TensorRegion) else arg
+            for arg in call.args]  # fmt: skip
+    return tile_call(call, *args, scope="warpgroup")
+
+
+def _require_all(tile: TensorRegion, split: _Split, name: str) -> None:
+    """Check that a region of a tile that warpgroups share has all that they share."""
+    along = split.along(tile.source)
+    first = tile.region[along]
+    if not _covers(first, tile.source.shape[along]):
+        dimension = "columns" if along else "rows"
+        raise Decline(
+            f"{name} takes {dimension} {first.min} to "
+            f"{first.min + first.extent} of {tile.source.name}; warpgroups share a tile by "
+            f"{dimension}, so take all of them."
+        )
+
+
+def _reduction(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    """A reduction of a shared tile, or by blocks of rows into one, as one warpgroup does it."""
+    to, source, axes, *rest = call.args
+    for region in (to, source):
+        if region.source in split.rows:
+            _require_all(region, split, op_name(call))
+    ranges = {side: ir.ranges(region) for side, region in (("to", to), ("source", source))}
+    config = {}
+    if BLOCKS in call.config:
+        blocks = int(call.config[BLOCKS]) // split.count
+        ranges["source"][0] = (0, split.rows[source.source])
+        ranges["to"][0] = (ranges["to"][0][0] + split.start(blocks), blocks)
+        config[BLOCKS] = blocks
+    elif to.source in split.rows:
+        rows = split.rows[to.source]
+        ranges["to"][0] = (0, rows)
+        reduced = {int(axis) % len(source.region) for axis in axes}
+        kept = (d for d, (_, extent) in enumerate(ranges["source"])
+                if d not in reduced and not ir.is_constant(extent, 1))  # fmt: skip
+        first = next(kept)
+        ranges["source"][first] = (ranges["source"][first][0] + split.start(rows), rows)
+    regions = [
+        ir.region(split.parts.get(region.source, region.source), *own)
+        for region, own in zip((to, source), ranges.values(), strict=True)
+    ]
+    return tile_call(call, *regions, axes, *rest, scope="warpgroup", **config)
 
 
 def _covers(part: Any, extent: Any) -> bool:
@@ -212,7 +267,8 @@ def _nest(nest: Nest, split: _Split) -> Stmt:
     if row is None:
         shared_only = not any(tile in split.parts for tile, _ in register_places(statement))
         if not shared_only or split.count == 1:
-            return ir.substitute(statement, split.parts)
+            own = ir.substitute(statement, split.parts)
+            return own if shared_only or split.count == 1 else _by_first(own, split.index)
         row = loops[0]
         if int(row.extent) % split.count:
             raise Decline(
@@ -237,6 +293,16 @@ def _nest(nest: Nest, split: _Split) -> Stmt:
         statement, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
     )
     return _replace_loop(inner, row.loop_var, local, rows, split.start(rows))
+
+
+def _by_first(nest: Stmt, warpgroup: Var) -> Stmt:
+    """A nest on vectors that every warpgroup has; the first of them stores to memory."""
+
+    def store(node: tirx.BufferStore) -> Stmt:
+        memory = is_shared(node.buffer) or is_global(node.buffer)
+        return ir.when(T.EQ(warpgroup, 0), [node]) if memory else node
+
+    return tvm_ffi.structural_map(nest, (tirx.BufferStore, store), order="post")
 
 
 def _local(indices: Any, row: Var, local: Var) -> list[Any]:

@@ -2,7 +2,8 @@
 
 ``(rows, 1)`` and ``(1, columns)`` are how a program says along what a vector is broadcast. A thread
 holds an element of each row or column that it has a part of, not a column of eight that the tensor
-core's layout would want: exactly what vectors of one dimension are.
+core's layout would want: exactly what vectors of one dimension are. A tile of one element, of which
+every thread has a copy, gets the shape ``(1, 1)``.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.lower.passes.reductions import by_blocks
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES
-from warploom.tile.statement import Nest, view
+from warploom.tile.scopes import TILE_SCOPES, is_single
+from warploom.tile.statement import Nest, raws, view
 
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:
     """Drop the dimensions of extent 1 of tiles in registers, and the loops over them."""
+    program = program.replace(body=tuple(map(by_blocks, program.body)))
     wide = {
         tile: [d for d, extent in enumerate(tile.shape) if int(extent) != 1]
         for tile in allocations(program.body)
-        if tile.scope() in TILE_SCOPES and len(tile.shape) == 2
+        if tile.scope() in TILE_SCOPES and len(tile.shape) <= 2
     }
-    return squeeze(program, {tile for tile, dimensions in wide.items() if len(dimensions) == 1})
+    tiles = {t for t, dimensions in wide.items() if len(t.shape) == len(dimensions) + 1}
+    return squeeze(program, {tile for tile in tiles if len(tile.shape) == 2 or is_single(tile)})
 
 
 def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> TileProgram:
@@ -37,39 +41,56 @@ def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> Til
 
     ``loops`` says whether loops of one iteration go as well.
     """
-    kept: dict[Buffer, int] = {}
+    kept: dict[Buffer, int | None] = {}
     vectors: dict[Buffer, Buffer] = {}
     for tile in tiles:
-        kept[tile] = int(int(tile.shape[1]) != 1)
-        extent = int(tile.shape[kept[tile]])
-        vectors[tile] = ir.declare_tile((extent,), str(tile.dtype), tile.name, tile.scope())
+        # One element stays a matrix: TVM does not parse what it prints of a buffer of shape (1,).
+        kept[tile] = int(int(tile.shape[1]) != 1) if len(tile.shape) == 2 else None
+        along = kept[tile]
+        shape = (1, 1) if along is None else (int(tile.shape[along]),)
+        vectors[tile] = ir.declare_tile(shape, str(tile.dtype), tile.name, tile.scope())
     if not vectors:
         return program
+
+    def places(tile: Buffer, indices: Any) -> list[Any]:
+        along = kept[tile]
+        return [0, 0] if along is None else [indices[along]]
 
     def region(node: TensorRegion) -> Any:
         if node.source not in vectors:
             return node
+        if kept[node.source] is None:
+            return ir.whole(vectors[node.source])
         return ir.region(vectors[node.source], ir.ranges(node)[kept[node.source]])
 
     def load(node: TensorLoad) -> Any:
         if node.source not in vectors:
             return node
-        return vectors[node.source][node.indices[kept[node.source]]]
+        return vectors[node.source][tuple(places(node.source, node.indices))]
 
     def store(node: tirx.BufferStore) -> Stmt:
         if node.buffer not in vectors:
             return node
-        index = node.indices[kept[node.buffer]]
-        return tirx.BufferStore(vectors[node.buffer], node.value, [index], node.span)
+        indices = places(node.buffer, node.indices)
+        return tirx.BufferStore(vectors[node.buffer], node.value, indices, node.span)
 
     def call(primitive: TilePrimitiveCall) -> Stmt:
         args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in primitive.args]
         return tile_call(primitive, *args)
 
     def loop(node: tirx.For) -> Stmt:
-        if ir.is_constant(node.extent, 1) and isinstance(view(node), Nest):
-            return ir.substitute(node.body, {node.loop_var: node.min})
-        return node
+        nest = view(node)
+        if not isinstance(nest, Nest):
+            return node
+        single = [loop for loop in nest.loops if ir.is_constant(loop.extent, 1)]
+        if len(single) == len(nest.loops):
+            single = single[1:]  # a nest has a loop
+        if not single:
+            return node
+        body = ir.substitute(ir.seq(raws(nest.parts)), {one.loop_var: one.min for one in single})
+        for loop in reversed(nest.loops):
+            body = body if loop in single else ir.with_body(loop, [body])
+        return body
 
     # Loops first: a nest is told by the tiles that it stores, and indexed by what is left of it.
     callbacks = [(TensorLoad, load), (tirx.BufferStore, store), (TilePrimitiveCall, call)]

@@ -38,6 +38,7 @@ from warploom.lower.stores.cut_tiles import Cut, chunk_of, cut_tile
 from warploom.lower.stores.epilogue_inputs import prefetch_inputs
 from warploom.lower.stores.staged_inputs import staged_input
 from warploom.lower.stores.store_chunks import store_chunks
+from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Major, Swizzle
 from warploom.tile import ir
@@ -46,7 +47,8 @@ from warploom.tile.choices import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
-from warploom.tile.statement import Block, Loop, Nest, Statement, Store, view, walk
+from warploom.tile.statement import Block, Copy, Loop, Nest, Statement, Store, view, walk
+from warploom.tile.updates import REDUCE, update_value
 
 #: Buffers for chunks, without a hint.
 STORE_BUFFERS = 2
@@ -124,26 +126,30 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             result.append(ir.written_at(_from_shared(statement, program), span))
             continue
         to, source = statement.to, statement.source
+        reduce = reduce_of(statement)
         kinds = fragments_of(source.source, program.tensor_memory)
         cut = cut_tile(to, source, kinds, program.hints.store_columns)
+        if reduce is not None and not knows_strides(to.source):
+            cut = None
         maker = _maker(result[-1], source, program) if result else None
         if maker is not None:
             result.pop()
         if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            straight = if_stored(straight_store(to, source, maker), program)
+            straight = if_stored(straight_store(to, source, maker, reduce), program)
             result.append(ir.written_at(straight, span))
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(choices))) for choices in cut)
         staging.decided.append(
-            f"store into {to.source.name}: by TMA, in chunks of {down} x {across} elements"
+            f"{'update of' if reduce else 'store into'} {to.source.name}: by TMA, in chunks of "
+            f"{down} x {across} elements"
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
         count = len(cut[0]) * len(cut[1])
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
-        staged = _staged(to, source, cut, program, staging, maker, number if apart else 0)
+        staged = _staged(to, source, cut, program, staging, maker, number if apart else 0, reduce)
         stores = [ir.written_at(part, span) for part in staged.statements]
         result = [*_before_mmas(result, staged, maker, program), *stores]
     return result
@@ -206,7 +212,15 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
     return nest if used == 2 else None
 
 
-def straight_store(to: TensorRegion, source: TensorRegion, maker: Nest | None = None) -> Stmt:
+def reduce_of(store: Copy) -> str | None:
+    """How a store combines elements with those of global memory, if it does not replace them."""
+    name = store.raw.config.get(REDUCE)
+    return None if name is None else str(name)
+
+
+def straight_store(
+    to: TensorRegion, source: TensorRegion, maker: Nest | None = None, reduce: str | None = None
+) -> Stmt:
     """A nest that stores element by element; with ``maker``, the tile that that nest computes."""
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
@@ -217,6 +231,8 @@ def straight_store(to: TensorRegion, source: TensorRegion, maker: Nest | None = 
     value, before = tile[tuple(counters)], []
     if maker is not None:
         before, value = computed(maker, counters)
+    if reduce is not None:
+        value = update_value(f"atomic_{reduce}", to.source[tuple(indices)], value)
     store = tirx.BufferStore(to.source, value, indices)
     return ir.nest(counters, map(int, tile.shape), [*before, store])
 
@@ -240,6 +256,7 @@ def _staged(
     staging: _Staging,
     maker: Nest | None,
     apart: int,
+    reduce: str | None,
 ) -> _Staged:
     """Store chunk by chunk; with ``maker``, each chunk is computed just before it is stored.
 
@@ -258,7 +275,9 @@ def _staged(
         buffer = _buffer(*key, program)
         buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
     targets = [chunk_of(to, rows, part.row, part.height) for part in parts]
-    store = ChunkedStore(to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program)
+    store = ChunkedStore(
+        to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program, reduce
+    )
     # Of warpgroups of slice-K, all begin a tile, and the first alone ends it.
     together = (program.hints.slice_k or 1) == 1 and program.stores is None
     fits = maker is not None and staging.alone and store.has_matrices and together

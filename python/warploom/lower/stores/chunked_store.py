@@ -31,6 +31,7 @@ from warploom.tile import ir
 from warploom.tile.primitives import primitive
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Nest, raws, view
+from warploom.tile.updates import REDUCE
 
 
 def if_stored(statement: Stmt, program: TileProgram) -> Stmt:
@@ -38,10 +39,11 @@ def if_stored(statement: Stmt, program: TileProgram) -> Stmt:
     return ir.when(True if program.stores is None else program.stores, [statement])
 
 
-def by_tma(to: TensorRegion, place: TensorRegion) -> Stmt:
-    """The store of a tile of shared memory, which one thread issues."""
+def by_tma(to: TensorRegion, place: TensorRegion, reduce: str | None = None) -> Stmt:
+    """The store of a tile of shared memory, or an update with it, which one thread issues."""
     dispatch = "tma_auto" if knows_strides(to.source) else "tma_strided"
-    return primitive("copy_async", to, place, dispatch=dispatch)
+    options = {} if reduce is None else {REDUCE: reduce}
+    return primitive("copy_async", to, place, dispatch=dispatch, **options)
 
 
 def wait_group(count: int) -> Stmt:
@@ -83,6 +85,8 @@ class ChunkedStore:
     kinds : Fragments
         How registers hold the tile, and a chunk.
     program : TileProgram
+    reduce : str or None
+        How elements are combined with those of ``to``, if they do not replace them.
     """
 
     to: Buffer
@@ -92,6 +96,7 @@ class ChunkedStore:
     buffers: Mapping[int, Buffer]
     kinds: Fragments
     program: TileProgram
+    reduce: str | None = None
 
     @property
     def has_matrices(self) -> bool:
@@ -201,7 +206,8 @@ class ChunkedStore:
         stores = []
         for first in range(0, chunk.width, width):
             target = ir.region(self.to, *rows, (column + chunk.column + first, width))
-            stores.append(if_stored(by_tma(target, self._place(chunk, first, width)), self.program))
+            store = by_tma(target, self._place(chunk, first, width), self.reduce)
+            stores.append(if_stored(store, self.program))
         return [*stores, ir.evaluate(T.ptx.cp.async_.bulk.commit_group())]
 
     def _published(self, stores: list[Stmt]) -> list[Stmt]:

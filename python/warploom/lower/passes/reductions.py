@@ -1,0 +1,260 @@
+"""Reductions in the forms that have instructions: along rows, by blocks of rows, of shared tiles.
+
+A thread of the tensor core's fragments holds parts of few rows, and each row lies in one warp: a
+reduction along rows stays in registers. What several warps hold goes through shared memory:
+
+* over rows, each warp reduces blocks of its own rows into a row of a shared tile each, and threads
+  then put the rows of that tile together;
+* over both, rows first;
+* of vectors, through a shared copy, as they may lie along rows or along columns.
+
+Results of 16 or 8 bits are computed in 32.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.lower.passes.parts_of_tiles import (
+    NEUTRAL,
+    inside,
+    is_whole,
+    reduction_of_part,
+    with_neutral_rest,
+)
+from warploom.tile import ir
+from warploom.tile.primitives import op_name, tile_call
+from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile_primitives import BLOCKS
+
+#: Rows of a block, which lie in one warp in every fragment.
+_BLOCK_ROWS = 16
+#: Dtype of a tile -> the dtype in which it is reduced; others no schedule reduces.
+_WIDE = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"), "float32"),
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    "float32": "float32",
+    "int32": "int32",
+}
+_COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
+
+
+def plain_reduction(call: TilePrimitiveCall) -> Stmt:
+    """A reduction as statements in the forms that passes and schedules know."""
+    to, source, axes, accumulate = call.args
+    extents = [extent for _, extent in (*ir.ranges(to), *ir.ranges(source))]
+    wide = _WIDE.get(str(source.source.dtype))
+    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    if BLOCKS in call.config or wide is None or not known:
+        return call
+    if isinstance(accumulate, tirx.IntImm):
+        accumulate = bool(int(accumulate))
+    reduction = _Reduction(call, source, frozenset(int(a) % len(source.region) for a in axes), wide)
+    in_place = (
+        to.source.scope() == "fragment" and is_whole(to) and str(to.source.dtype) == wide
+        and len(to.region) <= 2
+    )  # fmt: skip
+    if in_place:
+        return ir.seq(reduction.into(to, accumulate))
+    total = _total(to, wide)
+    return ir.seq([
+        tirx.AllocBuffer(total),
+        *_begun(to, total, accumulate, op_name(call)),
+        *reduction.into(ir.whole(total), accumulate is not False),
+        _stored(to, total),
+    ])  # fmt: skip
+
+
+def _wide_extents(region: TensorRegion) -> list[int]:
+    return [int(extent) for _, extent in ir.ranges(region) if int(extent) != 1]
+
+
+def _total(to: TensorRegion, dtype: str) -> Buffer:
+    """A fragment for the results."""
+    shape = _wide_extents(to) or [1, 1]
+    return tirx.decl_buffer(shape, dtype, f"{to.source.name}_total", scope="fragment")
+
+
+def _counters(extents: list[int]) -> list[Var]:
+    return [Var(name, "int32") for name, _ in zip("ijkl", extents, strict=False)]
+
+
+def _between(to: TensorRegion, total: Buffer) -> tuple[list[Var], list[Any]]:
+    """Counters of the elements of a total, and the indices of each in the region ``to``."""
+    counters = _counters(list(total.shape))
+    free = iter(counters if len(_wide_extents(to)) == len(counters) else [])
+    indices = [
+        start if int(extent) == 1 else start + next(free) if not ir.is_constant(start, 0)
+        else next(free)
+        for start, extent in ir.ranges(to)
+    ]  # fmt: skip
+    return counters, indices
+
+
+def _begun(to: TensorRegion, total: Buffer, accumulate: Any, name: str) -> list[Stmt]:
+    """The old values of the results, where they take part."""
+    if accumulate is False:
+        return []
+    counters, indices = _between(to, total)
+    dtype = str(total.dtype)
+    value = T.Cast(dtype, to.source[tuple(indices)])
+    if accumulate is not True:
+        value = T.if_then_else(accumulate, value, tirx.const(NEUTRAL[name](dtype), dtype))
+    store = tirx.BufferStore(total, value, counters)
+    return [ir.nest(counters, map(int, total.shape), [store])]
+
+
+def _stored(to: TensorRegion, total: Buffer) -> Stmt:
+    """The results in their place, in its dtype."""
+    counters, indices = _between(to, total)
+    value = T.Cast(str(to.source.dtype), total[tuple(counters)])
+    store = tirx.BufferStore(to.source, value, indices)
+    return ir.nest(counters, map(int, total.shape), [store])
+
+
+def by_blocks(statement: Stmt) -> Stmt:
+    """A statement whose reductions over rows of fragments go by blocks of rows.
+
+    Warps reduce blocks into a shared tile, and threads its rows.
+    """
+
+    def call(reduction: TilePrimitiveCall) -> Stmt:
+        if op_name(reduction) not in _COMBINE or BLOCKS in reduction.config:
+            return reduction
+        to, source, axes, accumulate = reduction.args
+        tile = source.source
+        if tile.scope() not in TILE_SCOPES or [int(axis) for axis in axes] != [0]:
+            return reduction
+        rows, *columns = (int(extent) for extent in tile.shape)
+        blocks = rows // math.gcd(rows, _BLOCK_ROWS)
+        parts = tirx.decl_buffer(
+            (blocks, *columns), str(to.source.dtype), f"{tile.name}_blocks", scope="shared"
+        )
+        kept = ir.region(parts, (0, blocks), *ir.ranges(source)[1:])
+        options = {BLOCKS: blocks}
+        return ir.written_at(ir.seq([
+            tirx.AllocBuffer(parts),
+            tile_call(reduction, ir.whole(parts), ir.whole(tile), [0], False, **options),
+            tile_call(reduction, to, kept, [0], accumulate),
+        ]), reduction.span)  # fmt: skip
+
+    return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
+
+
+@dataclass
+class _Reduction:
+    """A reduction of a region over some of its dimensions, in 32 bits."""
+
+    call: TilePrimitiveCall
+    source: TensorRegion
+    axes: frozenset[int]
+    dtype: str
+    before: list[Stmt] = field(default_factory=list)
+
+    @property
+    def tile(self) -> Buffer:
+        return self.source.source
+
+    def into(self, to: TensorRegion, accumulate: Any) -> list[Stmt]:
+        """The statements that reduce into a fragment."""
+        if is_shared(self.tile):
+            return [*self._in_shared(), self._call(to, self.source, sorted(self.axes), accumulate)]
+        if len(self.tile.shape) != 2 or 1 in map(int, self.tile.shape):
+            return self._of_vector(to, accumulate)
+        # One row or column of a tile: the others are neutral.
+        single = {d for d, (_, extent) in enumerate(ir.ranges(self.source)) if int(extent) == 1}
+        axes = self.axes | single
+        if axes == {1}:
+            return [reduction_of_part(self._call(to, self.source, [1], accumulate))]
+        columns = ir.ranges(self.source)[1]
+        if not is_whole(ir.region(self.tile, *self._reduced_part(axes))):
+            statements, self.source = with_neutral_rest(self.source, op_name(self.call))
+            self.before += statements
+        if axes == {0}:
+            return [*self.before, *self._over_rows(to, accumulate, columns)]
+        row = tirx.decl_buffer((self.tile.shape[0],), self.dtype, "row_total", scope="fragment")
+        return [
+            *self.before,
+            tirx.AllocBuffer(row),
+            self._call(ir.whole(row), ir.whole(self.tile), [1], False),
+            *_Reduction(self.call, ir.whole(row), frozenset({0}), self.dtype)._over_rows(
+                to, accumulate
+            ),
+        ]
+
+    def _in_shared(self) -> list[Stmt]:
+        """Many rows of a shared tile by blocks, which threads share out; the blocks are left."""
+        extents = [int(extent) for _, extent in ir.ranges(self.source)]
+        height = math.gcd(extents[0], _BLOCK_ROWS)
+        blocks = extents[0] // height
+        if 0 not in self.axes or height == 1 or blocks == 1:
+            return []
+        name = f"{self.tile.name}_blocks"
+        parts = tirx.decl_buffer((blocks, *extents[1:]), self.dtype, name, scope="shared")
+        counters = [Var(f"i{dimension}", "int32") for dimension in range(len(extents))]
+        (first, _), *others = ir.ranges(self.source)
+        rest = [start + i for (start, _), i in zip(others, counters[1:], strict=True)]
+        rows = (
+            T.Cast(self.dtype, self.tile[(first + counters[0] * height + row, *rest)])
+            for row in range(height)
+        )
+        total = functools.reduce(_COMBINE[op_name(self.call)], rows)
+        store = tirx.BufferStore(parts, total, counters)
+        self.source = ir.whole(parts)
+        return [tirx.AllocBuffer(parts), ir.nest(counters, parts.shape, [store])]
+
+    def _reduced_part(self, axes: frozenset[int]) -> list[tuple[Any, Any]]:
+        """The region along dimensions that are reduced; of the others, all."""
+        pairs = enumerate(zip(ir.ranges(self.source), self.tile.shape, strict=True))
+        return [part if d in axes else (0, int(extent)) for d, (part, extent) in pairs]
+
+    def _over_rows(self, to: TensorRegion, accumulate: Any, *kept: Any) -> list[Stmt]:
+        """The reduction over the rows of a whole tile; ``kept`` is which columns it keeps."""
+        rows = (0, int(self.tile.shape[0]))
+        return [self._call(to, ir.region(self.tile, rows, *kept), [0], accumulate)]
+
+    def _of_vector(self, to: TensorRegion, accumulate: Any) -> list[Stmt]:
+        """The elements of a vector, of which threads read a shared copy."""
+        if not any(int(self.tile.shape[d]) != 1 for d in self.axes):
+            return [self._taken(to, accumulate)]
+        ranges = ir.ranges(self.source)
+        along = next(d for d, extent in enumerate(self.tile.shape) if int(extent) != 1)
+        first, extent = ranges[along]
+        copy = tirx.decl_buffer(
+            (int(extent),), str(self.tile.dtype), f"{self.tile.name}_shared", scope="shared"
+        )
+        counters = _counters(list(self.tile.shape))
+        place = counters[along] if is_whole(self.source) else counters[along] - first
+        store = tirx.BufferStore(copy, self.tile[tuple(counters)], [place])
+        guarded = ir.when(inside(self.source, counters), [store])
+        return [
+            tirx.AllocBuffer(copy),
+            ir.nest(counters, map(int, self.tile.shape), [guarded]),
+            self._call(to, ir.whole(copy), [0], accumulate),
+        ]
+
+    def _taken(self, to: TensorRegion, accumulate: Any) -> Stmt:
+        """A reduction of single elements, which is a copy."""
+        counters, indices = _between(self.source, to.source)
+        value = T.Cast(self.dtype, self.tile[tuple(indices)])
+        old = to.source[tuple(counters)]
+        combined = _COMBINE[op_name(self.call)](old, value)
+        if isinstance(accumulate, bool):
+            value = combined if accumulate else value
+        else:
+            value = T.if_then_else(accumulate, combined, value)
+        store = tirx.BufferStore(to.source, value, counters)
+        return ir.nest(counters, map(int, to.source.shape), [store])
+
+    def _call(self, to: TensorRegion, source: TensorRegion, axes: list[int], add: Any) -> Stmt:
+        return tile_call(self.call, to, source, axes, add)

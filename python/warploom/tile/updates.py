@@ -1,0 +1,44 @@
+"""Atomic updates of elements: stores whose value is a call that names the old value and another.
+
+``buffer[i] = warploom.atomic_add(buffer[i], x)`` adds ``x``, and no other update of the element
+comes between the load and the store, be it of another iteration, thread or CTA.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.ir import Call, StringImm
+from tvm.script import tirx as T
+from tvm.tirx import BufferStore
+
+#: Option of a copy to global memory that combines elements, as TVM calls it: ``"add"`` and so on.
+REDUCE = "use_tma_reduce"
+#: Prefix of the functions that such a store calls.
+_PREFIX = "warploom."
+UPDATES = ("atomic_add", "atomic_max", "atomic_min")
+
+
+def update_value(name: str, element: Any, operand: Any) -> Any:
+    """The value of a store that updates an element."""
+    return T.call_extern(str(element.ty.dtype), _PREFIX + name, element, operand)
+
+
+def updated(store: BufferStore, operand: Any, indices: Any = None) -> BufferStore:
+    """The same update with another operand, and perhaps elsewhere."""
+    indices = list(store.indices) if indices is None else indices
+    name, _ = read_update(store)
+    value = update_value(name, store.buffer[tuple(indices)], operand)
+    return BufferStore(store.buffer, value, indices, store.span)
+
+
+def read_update(store: BufferStore) -> tuple[str, Any] | None:
+    """The name of an update and its operand; None for another store."""
+    call = store.value
+    if not isinstance(call, Call) or str(getattr(call.op, "name", "")) != "tirx.call_extern":
+        return None
+    first = call.args[0]
+    name = str(first.value) if isinstance(first, StringImm) else ""
+    if not name.startswith(_PREFIX) or name.removeprefix(_PREFIX) not in UPDATES:
+        return None
+    return name.removeprefix(_PREFIX), call.args[2]
