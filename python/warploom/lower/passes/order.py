@@ -116,12 +116,13 @@ def _scan(call: TilePrimitiveCall, axis: int) -> Stmt:
         old, new = shared.of_round(number)
         counters = _counters(extents)
         place = counters[axis]
-        partner = place + distance if reverse else place - distance
         there = place + distance < extents[axis] if reverse else place >= distance
+        # Inside of the tile, whichever elements a thread loads together.
+        partner = (
+            T.min(place + distance, extents[axis] - 1) if reverse else T.max(place - distance, 0)
+        )
         mine, theirs = old[tuple(counters)], old[_at(counters, axis, partner)]
-        # The outer condition keeps the load from leaving the tile.
-        value = combine(theirs, mine)
-        value = T.if_then_else(there, value, mine)
+        value = T.if_then_else(there, combine(theirs, mine), mine)
         body.append(ir.nest(counters, extents, [tirx.BufferStore(new, value, counters)]))
     return ir.seq([*body, _taken(to, shared.of_round(len(distances))[0])])
 
