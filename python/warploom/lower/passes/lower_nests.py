@@ -279,7 +279,8 @@ def _one_copy(tile: Any, nest: Nest, context: NestContext) -> Any:
     updates = any(isinstance(store, AtomicUpdate) for store in nest.stores)
     if not updates and all(digit.axis == "laneid" for digit in tile.replica):
         return True
-    return tile.is_first_copy(context.axes)
+    first = tile.is_first_copy(context.axes)
+    return True if first is None else first
 
 
 def _by_every_thread(nest: Nest, context: NestContext) -> Stmt:
