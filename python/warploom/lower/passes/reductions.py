@@ -51,15 +51,13 @@ _COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
 
 def plain_reduction(call: TilePrimitiveCall) -> Stmt:
     """A reduction as statements in the forms that passes and schedules know."""
-    to, source, axes, accumulate = call.args
-    extents = [extent for _, extent in (*ir.ranges(to), *ir.ranges(source))]
-    wide = _WIDE.get(str(source.source.dtype))
-    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
-    if BLOCKS in call.config or wide is None or not known:
+    reduction = _known(call)
+    if reduction is None:
         return call
-    if isinstance(accumulate, tirx.IntImm):
-        accumulate = bool(int(accumulate))
-    reduction = _Reduction(call, source, frozenset(int(a) % len(source.region) for a in axes), wide)
+    to, source, _, accumulate = call.args
+    if reduction.axes == {1} and _takes_some_rows(to, source):
+        return reduction_of_part(call)  # no schedule does: whoever shares out rows says so
+    wide, accumulate = reduction.dtype, _flag(accumulate)
     in_place = (
         to.source.scope() == "fragment" and is_whole(to) and str(to.source.dtype) == wide
         and len(to.region) <= 2
@@ -73,6 +71,31 @@ def plain_reduction(call: TilePrimitiveCall) -> Stmt:
         *reduction.into(ir.whole(total), accumulate is not False),
         _stored(to, total),
     ])  # fmt: skip
+
+
+def _known(call: TilePrimitiveCall) -> _Reduction | None:
+    """A reduction of the statements of a CTA, if there are forms for its dtype and extents."""
+    to, source, axes, _ = call.args
+    extents = [extent for _, extent in (*ir.ranges(to), *ir.ranges(source))]
+    wide = _WIDE.get(str(source.source.dtype))
+    known = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    if BLOCKS in call.config or wide is None or not known:
+        return None
+    return _Reduction(call, source, frozenset(int(a) % len(source.region) for a in axes), wide)
+
+
+def _flag(accumulate: Any) -> Any:
+    return bool(int(accumulate)) if isinstance(accumulate, tirx.IntImm) else accumulate
+
+
+def _takes_some_rows(to: TensorRegion, source: TensorRegion) -> bool:
+    """Whether a reduction of rows has results in a part of a vector in registers."""
+    tiles = (to.source, source.source)
+    if any(tile.scope() not in TILE_SCOPES for tile in tiles) or len(source.source.shape) != 2:
+        return False
+    first, extent = ir.ranges(to)[0]
+    rows = int(to.source.shape[0])
+    return rows != 1 and not (ir.is_constant(first, 0) and ir.is_constant(extent, rows))
 
 
 def _wide_extents(region: TensorRegion) -> list[int]:
@@ -120,6 +143,25 @@ def _stored(to: TensorRegion, total: Buffer) -> Stmt:
     value = T.Cast(str(to.source.dtype), total[tuple(counters)])
     store = tirx.BufferStore(to.source, value, indices)
     return ir.nest(counters, map(int, total.shape), [store])
+
+
+def of_vectors(statement: Stmt) -> Stmt:
+    """A statement whose reductions of matrices of one row or column are those of vectors.
+
+    A grid of threads reduces such matrices like any other; fragments hold them as vectors.
+    """
+
+    def call(reduction: TilePrimitiveCall) -> Stmt:
+        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
+            return reduction
+        to, source, _, accumulate = reduction.args
+        tile, known = source.source, _known(reduction)
+        matrix = tile.scope() in TILE_SCOPES and len(tile.shape) == 2
+        if known is None or not matrix or 1 not in map(int, tile.shape):
+            return reduction
+        return ir.written_at(ir.seq(known.of_vector(to, _flag(accumulate))), reduction.span)
+
+    return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
 
 
 def by_blocks(statement: Stmt) -> Stmt:
@@ -170,7 +212,9 @@ class _Reduction:
         if is_shared(self.tile):
             return [*self._in_shared(), self._call(to, self.source, sorted(self.axes), accumulate)]
         if len(self.tile.shape) != 2 or 1 in map(int, self.tile.shape):
-            return self._of_vector(to, accumulate)
+            if self._of_rows_or_columns():
+                return [self._call(to, self.source, sorted(self.axes), accumulate)]
+            return self.of_vector(to, accumulate)
         # One row or column of a tile: the others are neutral.
         single = {d for d, (_, extent) in enumerate(ir.ranges(self.source)) if int(extent) == 1}
         axes = self.axes | single
@@ -191,6 +235,17 @@ class _Reduction:
                 to, accumulate
             ),
         ]
+
+    def _of_rows_or_columns(self) -> bool:
+        """Whether each row or each column of a matrix gives a result, as threads of a grid do it.
+
+        What is left out of the rows that are reduced may be any part of them.
+        """
+        if len(self.tile.shape) != 2 or len(self.axes) != 1:
+            return False
+        (reduced,) = self.axes
+        first, extent = ir.ranges(self.source)[1 - reduced]
+        return ir.is_constant(first, 0) and int(extent) == int(self.tile.shape[1 - reduced])
 
     def _in_shared(self) -> list[Stmt]:
         """Many rows of a shared tile by blocks, which threads share out; the blocks are left."""
@@ -223,7 +278,7 @@ class _Reduction:
         rows = (0, int(self.tile.shape[0]))
         return [self._call(to, ir.region(self.tile, rows, *kept), [0], accumulate)]
 
-    def _of_vector(self, to: TensorRegion, accumulate: Any) -> list[Stmt]:
+    def of_vector(self, to: TensorRegion, accumulate: Any) -> list[Stmt]:
         """The elements of a vector, of which threads read a shared copy."""
         if not any(int(self.tile.shape[d]) != 1 for d in self.axes):
             return [self._taken(to, accumulate)]

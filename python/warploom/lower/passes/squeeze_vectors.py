@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.lower.passes.reductions import by_blocks
+from warploom.lower.passes.reductions import by_blocks, of_vectors
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram, allocations
@@ -26,7 +26,8 @@ from warploom.tile.statement import Nest, raws, view
 
 def squeeze_vectors(program: TileProgram) -> TileProgram:
     """Drop the dimensions of extent 1 of tiles in registers, and the loops over them."""
-    program = program.replace(body=tuple(map(by_blocks, program.body)))
+    body = (by_blocks(of_vectors(statement)) for statement in program.body)
+    program = program.replace(body=tuple(leaf for raw in body for leaf in ir.flatten(raw)))
     wide = {
         tile: [d for d, extent in enumerate(tile.shape) if int(extent) != 1]
         for tile in allocations(program.body)
