@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 import tvm
 from tvm.script import tirx as T
@@ -63,3 +64,24 @@ def test_environment_is_as_before(monkeypatch, before, kind, arch):
     source_only = kind != "system" and arch == "sm_80"
     assert seen == [("1" if source_only else before, arch)]
     assert os.environ.get(variable) == before
+
+
+@T.prim_func
+def least_numbers(A: T.Buffer((128,), "int32"), B: T.Buffer((128,), "int32")):
+    T.device_entry()
+    T.cta_id([1])
+    thread = T.thread_id([128])
+    B[thread] = T.max(T.Select(thread > 7, A[thread], T.min_value("int32")), thread - 5)
+
+
+@pytest.mark.gpu
+def test_the_least_integer_is_an_int(rng):
+    """C++ reads -2147483648 as a long, and has no maximum of an int and a long."""
+    a = rng.integers(-99, 99, 128).astype(np.int32)
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    kernel = tvm.compile(tvm.IRModule({"main": least_numbers}), target, tir_pipeline="tirx")
+    arrays = [tvm.runtime.tensor(x, tvm.cuda(0)) for x in (a, np.full_like(a, 99))]
+    kernel["main"](*arrays)
+    threads = np.arange(128)
+    expected = np.where(threads > 7, np.maximum(a, threads - 5), threads - 5)
+    np.testing.assert_array_equal(arrays[1].numpy(), expected)

@@ -37,9 +37,11 @@ def make_build_cuda(
 
     def build_cuda(mod: Any, target: Any) -> Any:
         from warploom.compiler.ahead import current
+        from warploom.compiler.literals import of_their_types
         from warploom.target.arch import ARCHS  # late: import tvm need not pay for it
 
         ahead, finished = current(), mod.functions
+        mod = of_their_types(mod)
         is_starting = ahead is not None and ahead.is_starting
         driver = load_driver()
         has_device = driver.kind in ("system", "emulator")

@@ -108,7 +108,7 @@ def faulty(fault: str) -> Any:
         if fault == "stored":
             for i, j in T.grid(64, 64):
                 C[i, j] = A_s[i, j]
-            for i, j in T.grid(64, 64):
+            for i, j in T.grid(63, 64):  # the last row is read, and not stored
                 A[i, j] = T.float16(0)
 
     return program
@@ -120,7 +120,7 @@ def faulty(fault: str) -> Any:
         ("unused", "Nothing in the block that loads A_s uses it; load a tile in the same loop"),
         ("twice", "The tile A_s is loaded in two places; use one tile for each"),
         ("outside", "The tile B_s is used outside the block that loads it"),
-        ("stored", "The buffer A is stored and also read by another statement; keep the value"),
+        ("stored", "The buffer A is stored and also read by another statement, which is not known"),
     ],
 )
 def test_declines(fault, message):
