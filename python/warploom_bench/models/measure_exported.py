@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -52,7 +53,9 @@ class ExportedBench:
         """Fill the result; it is worth saving at each ``yield``."""
         known = EXPORTED[self.name]
         module, inputs = made_with(known.make, 0), known.random(row.batch)
+        started = time.perf_counter()
         relax = relax_module(module, inputs)
+        exported = time.perf_counter()
         module.cuda()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         halves = [x.cuda().half() if x.is_floating_point() else x.cuda() for x in inputs]
@@ -62,7 +65,14 @@ class ExportedBench:
         result.work = asdict(Work(moved, counter.get_total_flops()))
         reference = reference.double()
         result.allowed = ALLOWED
-        run, own = built(relax, self.gpu, False), [viewed(torch, x) for x in halves]
+        building = time.perf_counter()
+        run = built(relax, self.gpu, False)
+        result.notes.append(
+            f"torch.export and TVM's frontend took {exported - started:.0f} s, relax.build "
+            f"{time.perf_counter() - building:.0f} s"
+        )
+        yield
+        own = [viewed(torch, x) for x in halves]
         result.ours.error = self._error(captured(run, own), reference)
         if run.counts.declined:
             result.notes.append(f"ours is no CUDA graph: {run.counts.declined}")
@@ -86,24 +96,38 @@ class ExportedBench:
             yield
 
     def _rival(self, module: Any, inputs: list[Any], result: Result) -> tuple[Any, Any]:
-        """PyTorch's step as a graph, and what it writes: images lie NHWC where that is faster."""
-        timed = {}
-        for layout in (torch.contiguous_format, torch.channels_last):
-            if layout == torch.channels_last and all(x.dim() != 4 for x in inputs):
-                continue
-            # A copy: the graph of the layout before goes on reading its weights.
-            laid_out = deepcopy(module).to(memory_format=layout)
-            own = [x.contiguous(memory_format=layout) if x.dim() == 4 else x for x in inputs]
-            torch._dynamo.reset()
-            compiled = rivals.compiler(torch)(laid_out)
-            replay, found = rivals.captured(torch, lambda run=compiled, own=own: run(*own))
-            timed[rivals.seconds(torch, replay)] = replay, found, layout
-        replay, found, layout = timed[min(timed)]
+        """PyTorch's step as a graph, and what it writes: images lie NHWC where that is faster.
+
+        The layouts are compared as ``torch.compile`` runs them without a search: a search takes
+        minutes for each.
+        """
+        layouts = [torch.contiguous_format]
+        if any(x.dim() == 4 for x in inputs):
+            layouts.append(torch.channels_last)
+        if len(layouts) > 1:
+            timed = {}
+            for layout in layouts:
+                replay, _ = self._compiled(module, inputs, layout, torch.compile)
+                timed[rivals.seconds(torch, replay)] = layout
+            layouts = [timed[min(timed)]]
+        started = time.perf_counter()
+        replay, found = self._compiled(module, inputs, layouts[0], rivals.compiler(torch))
+        result.notes.append(f"torch.compile's search took {time.perf_counter() - started:.0f} s")
         result.rival_name = (
             "torch.compile (max-autotune) in a CUDA graph, float16, "
-            f"{str(layout).removeprefix('torch.')}"
+            f"{str(layouts[0]).removeprefix('torch.')}"
         )
         return replay, found
+
+    def _compiled(
+        self, module: Any, inputs: list[Any], layout: Any, compiler: Callable[..., Any]
+    ) -> tuple[Any, Any]:
+        # A copy: the graph of the layout before goes on reading its weights.
+        laid_out = deepcopy(module).to(memory_format=layout)
+        own = [x.contiguous(memory_format=layout) if x.dim() == 4 else x for x in inputs]
+        torch._dynamo.reset()
+        compiled = compiler(laid_out)
+        return rivals.captured(torch, lambda: compiled(*own))
 
     def _error(self, found: Any, reference: Any) -> float:
         return deviation(torch.from_dlpack(found).double(), reference).relative
