@@ -145,6 +145,28 @@ def test_a_picture_has_a_mean(
     np.testing.assert_allclose(found, wanted, atol=_ALLOWED[dtype])
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("shape", [(4, 24, 64), (1, 3, 8), (2, 100, 5)])
+def test_windows_read_results_of_others(
+    shape: tuple[int, ...], dtype: str, rng: np.random.Generator
+) -> None:
+    x = (4 * rng.standard_normal(shape)).astype(dtype)
+    place = te.placeholder(shape, dtype, "x")
+    wide = topi.cast(place, "float32")
+    softmax = topi.cast(topi.nn.softmax(wide, 1), dtype)
+    found = run(te.create_prim_func([place, softmax]), x, shape=shape)
+    wanted = np.exp(x.astype(np.float64) - x.astype(np.float64).max(1, keepdims=True))
+    wanted /= wanted.sum(1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, atol=_ALLOWED[dtype])
+    mean = topi.divide(topi.sum(wide, 1, keepdims=True), tirx.const(shape[1], "float32"))
+    apart = topi.subtract(wide, mean)
+    squares = topi.cast(topi.sum(topi.multiply(apart, apart), 1), dtype)
+    found = run(te.create_prim_func([place, squares]), x, shape=(shape[0], shape[2]))
+    wanted = x.astype(np.float64).var(1) * shape[1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=_ALLOWED[dtype] * wanted.max())
+
+
 def matmul(m: int, n: int, k: int) -> PrimFunc:
     a, b = te.placeholder((m, k), "float16", "a"), te.placeholder((k, n), "float16", "b")
     r = te.reduce_axis((0, k), "r")
@@ -170,9 +192,19 @@ def normalised() -> PrimFunc:
     return te.create_prim_func([x, topi.nn.softmax(pooled)])
 
 
+def pooled_twice() -> PrimFunc:
+    """Each step of a window reads the result of another window."""
+    x = te.placeholder((1, 8, 8, 64), "float32", "x")
+    once, again = (te.reduce_axis((0, 3), name) for name in ("once", "again"))
+    inner = te.compute((1, 6, 8, 64), lambda n, i, j, c: te.max(x[n, i + once, j, c], once))
+    outer = te.compute((1, 4, 8, 64), lambda n, i, j, c: te.max(inner[n, i + again, j, c], again))
+    return te.create_prim_func([x, outer])
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
+        (pooled_twice, "the two are kernels apart"),
         (lambda: matmul(16, 64, 32), "matmuls are left"), (lambda: dense(16), "matmuls are left"),
         (lambda: long_sum(257), "no vector in memory"), (normalised, "two are kernels apart"),
     ],

@@ -195,6 +195,8 @@ class _Reader:
     ) -> None:  # fmt: skip
         self.stand_ins, self.of_windows = stand_ins, of_windows
         self.windows: list[Window] = []
+        #: Axes of the windows whose terms are being read.
+        self.within: set[Var] = set()
         self.sums = {
             buffer: definition for buffer, definition in definitions.items() if definition.reduction
         }
@@ -305,6 +307,12 @@ class _Reader:
     def _window(self, equation: Equation, load: TensorLoad) -> Var:
         """Reduce a window; return the variable of the result."""
         combine, term = operator_of(equation)
+        read_at = set().union(*(ir.uses(index) for index in load.indices))
+        if read_at & self.within:
+            raise Decline(
+                f"block {equation.block.name_hint} reduces windows, and each step of another "
+                "window reads its result elsewhere; the two are kernels apart."
+            )
         table: dict[Var, Any] = {
             mine: wanted
             for mine, wanted in zip(equation.indices, load.indices, strict=True)
@@ -315,7 +323,10 @@ class _Reader:
             axes.append(Axis(Var(var.name, "int32"), tirx.const(static(extent), "int32")))
             table[var] = axes[-1].var
             self.analyzer.bind(axes[-1].var, ir.whole_range(axes[-1].extent))
+        own = {axis.var for axis in axes}
+        self.within |= own
         term, start = self._read(term, table), equation.init
+        self.within -= own
         dtype = str(equation.buffer.dtype)
         if dtype in NARROW:
             dtype, start, term = "float32", tirx.Cast("float32", start), of_products(term)

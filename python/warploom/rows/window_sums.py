@@ -124,6 +124,8 @@ class WindowSums:
             registers = self._registers(window, known, reads)
             for lane in range(self.plan.vector):
                 element = self._element(term, registers, known, lane, table)
+                # Windows that the term reads were reduced before.
+                element = ir.substitute(element, self.results(point, lane))
                 taken.append(self._taken(window, element, point * self.plan.vector + lane))
         return [*self._loaded(reads, table), *taken]
 
