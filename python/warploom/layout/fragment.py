@@ -126,8 +126,10 @@ def wgmma_accumulator(m: int, n: int, warpgroups: int = 1, first_warp: int = 0) 
 
 
 @with_dtype_names
-def wgmma_register_a(dtype: str, k: int, m: int = WGMMA_M) -> TileLayout:
-    """Layout of an ``(m, k)`` A operand of one warpgroup that is read from registers.
+def wgmma_register_a(
+    dtype: str, k: int, m: int = WGMMA_M, warpgroups: int = 1, first_warp: int = 0
+) -> TileLayout:
+    """Layout of an ``(m, k)`` A operand that is read from registers.
 
     A thread's elements are ordered by 64-row block, K step, register 0 to 3 and position within
     the register, so that each instruction reads four consecutive 32-bit registers: rows ``g`` and
@@ -140,7 +142,9 @@ def wgmma_register_a(dtype: str, k: int, m: int = WGMMA_M) -> TileLayout:
     k : int
         Columns, a multiple of the 32 bytes of K that one instruction consumes.
     m : int
-        Rows, a multiple of 64.
+        Rows, a multiple of ``64 * warpgroups``.
+    warpgroups, first_warp : int
+        As for :func:`wgmma_accumulator`.
 
     Raises
     ------
@@ -153,7 +157,7 @@ def wgmma_register_a(dtype: str, k: int, m: int = WGMMA_M) -> TileLayout:
             f"wgmma reads A from registers in elements of 8, 16 or 32 bits, got {dtype}."
         )
     step, per_register = 8 * WGMMA_K_BYTES // bits, 32 // bits
-    warps = _Warps(1, 0)
+    warps = _Warps(warpgroups, first_warp)
     _require_rows(m, warps)
     _require_multiple(k, step, f"The columns of A in {dtype}", "the K of one instruction")
     columns = [
@@ -163,7 +167,8 @@ def wgmma_register_a(dtype: str, k: int, m: int = WGMMA_M) -> TileLayout:
         Iter(per_register, 1, "m"),
     ]
     block = WGMMA_M * k // (32 * _WARPS)
-    return _layout([*warps.row_iters(m, block, per_register), *columns])
+    iters = [*warps.row_iters(m, block, per_register), *columns]
+    return _layout(iters, offset=warps.offset)
 
 
 def row_fragment(m: int, warpgroups: int = 1, first_warp: int = 0) -> TileLayout:

@@ -33,6 +33,7 @@ from warploom.tile.read import read
 from warploom.tile.state import read_state
 
 _BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)
+_HOPPER_OPERANDS: tuple[Factory, ...] = (transform.KMajorOperands, transform.AlternateOperands)
 _BEFORE_ROLES: tuple[Factory, ...] = (
     transform.InferLayouts, transform.ResolveScopes, transform.ReduceSplits, transform.StageStores,
     transform.PlanPipeline,
@@ -51,13 +52,13 @@ LOWERINGS: dict[str, tuple[Factory, ...]] = {
         transform.Multistage, *_LAST,
     ),
     WARP_SPECIALISED: (
-        *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
-        transform.OrderMmas, transform.SliceK, transform.PingPong,
+        *_BEFORE_GRID, *_HOPPER_OPERANDS, transform.SqueezeVectors, transform.ChooseGrid,
+        *_BEFORE_ROLES, transform.OrderMmas, transform.SliceK, transform.PingPong,
         transform.SpecializeWarps, *_LAST,
     ),
     MULTISTAGE: (
-        *_BEFORE_GRID, transform.SqueezeVectors, transform.ChooseGrid, *_BEFORE_ROLES,
-        transform.IgnoreRoleHints, transform.Multistage, *_LAST,
+        *_BEFORE_GRID, *_HOPPER_OPERANDS, transform.SqueezeVectors, transform.ChooseGrid,
+        *_BEFORE_ROLES, transform.IgnoreRoleHints, transform.Multistage, *_LAST,
     ),
     TENSOR_MEMORY: (
         *_BEFORE_GRID, transform.ShareOperands, transform.SqueezeVectors, transform.ChooseGrid,

@@ -27,6 +27,8 @@ from warploom.lower.blackwell.resolve_tensor_memory import resolve_tensor_memory
 from warploom.lower.blackwell.share_operands import share_operands
 from warploom.lower.blackwell.specialize_warps import specialize_warps_sm100
 from warploom.lower.emit.prints import without_prints
+from warploom.lower.hopper.alternate_operands import alternate_operands
+from warploom.lower.hopper.k_major_operands import k_major_operands
 from warploom.lower.hopper.multistage import multistage
 from warploom.lower.hopper.order_mmas import order_mmas
 from warploom.lower.hopper.ping_pong import ping_pong
@@ -167,6 +169,8 @@ def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:
 Canonicalize = _factory("Canonicalize", canonicalize)
 CheckBarriers = _factory("CheckBarriers", check_own_barriers)
 ShareOperands = _factory("ShareOperands", share_operands)
+KMajorOperands = _factory("KMajorOperands", k_major_operands)
+AlternateOperands = _factory("AlternateOperands", alternate_operands)
 SqueezeVectors = _factory("SqueezeVectors", squeeze_vectors)
 ChooseGrid = _factory("ChooseGrid", choose_grid)
 PairCTAs = _factory("PairCTAs", pair_ctas)

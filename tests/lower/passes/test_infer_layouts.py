@@ -252,6 +252,7 @@ def test_explicit_layouts_win_or_are_declined(scope, layout, words, rng):
 
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "float32"])
 def test_wgmma_reads_only_16_bits_along_n(dtype):
+    """A pass before transposes such operands."""
     func = tile_programs.gemm(64, 64, 128, (64, 64, 64), dtype=dtype, layout="NN").func
     with pytest.raises(Decline, match=f"B_s, B of .*, is {dtype} and MN-major; sm_90a reads only"):
-        lower(func, "sm_90a")
+        layouts(func)

@@ -41,6 +41,7 @@ class Draft:
         self.dtype = pick("float16", "bfloat16", "float8_e4m3fn", "int8")
         self.byte = self.dtype in ("float8_e4m3fn", "int8")
         self.integer = self.dtype == "int8"
+        self.float8 = self.byte and not self.integer
         self.acc = "int32" if self.integer else "float32"
         # Results of few rows are computed as their transpose, whose rows are the columns.
         few = () if self.by_tma else (64, 128, 8, 16, 32)
@@ -50,14 +51,15 @@ class Draft:
             # tcgen05 has no MMA of 128 rows and 8 columns.
             self.bn = 64 if self.bm == 8 else pick(64, 128)
         self.bk = pick(32, 64, 128) if self.byte else pick(16, 32, 64)
-        self.trans_a, self.trans_b = (not self.byte and pick(False, True) for _ in range(2))
+        self.trans_a, self.trans_b = (pick(False, True) for _ in range(2))
         self.stages = pick(None, 1, 2, 3, 4)
         depth = self.stages or 3
         self.trips = pick(0, 1, depth - 1, depth, depth + 1, 2 * depth + 1)
         self.dynamic = self.trips == 0 or pick(False, True)
         self.rows, self.columns = pick(1, 2), pick(1, 2)
         # TMA takes rows of multiples of 16 bytes; threads copy others.
-        step = 1 if not self.trans_a else 8 if self.by_tma else pick(8, 1)
+        whole = 16 if self.byte else 8
+        step = 1 if not self.trans_a else whole if self.by_tma else pick(whole, 1)
         self.m = self._ragged(self.rows, self.bm, step)
         self.n = self._ragged(self.columns, self.bn, 16 if self.by_tma else pick(16, 16, 2))
         trips = max(self.trips, 1)
@@ -145,7 +147,7 @@ def _main_loop(draft: Draft) -> None:
     converted = stored != d.dtype
     products = d.pick(1, 1, 2)
     partial = not d.integer and not d.few and products == 1 and d.pick(False, False, True)
-    clipped = not d.byte and d.pick(False, False, True)
+    clipped = d.pick(False, False, True)
     held = clipped and not d.trans_a and not d.few
     scope = d.pick("shared", "fragment") if held else "shared"
     # A tile may come in parts of some rows: all by TMA, or by threads.
@@ -183,7 +185,9 @@ def _main_loop(draft: Draft) -> None:
     if clipped:
         a = "A_c"
         d.tile(a, a_tile, d.dtype, scope)
-        d.nest(f"A_c[i, j] = T.max(A_s[i, j], T.{d.dtype}(0))", a_tile, loop)
+        # 8-bit floats have no arithmetic of their own.
+        value = "A_s[i, j]" if d.float8 else f"T.max(A_s[i, j], T.{d.dtype}(0))"
+        d.nest(f"A_c[i, j] = {value}", a_tile, loop)
     for number in range(1, products + 1):
         suffix = "" if number == 1 else str(number)
         d.buffer(f"B{suffix}", (d.k, d.n) if d.trans_b else (d.n, d.k), stored)
@@ -210,7 +214,7 @@ def _main_loop(draft: Draft) -> None:
 
     def model(s: Model) -> None:
         left = _padded(s["A"].T if d.trans_a else s["A"], d.bm, d.bk)
-        left = np.maximum(left, 0) if clipped else left
+        left = np.maximum(left, 0) if clipped and not d.float8 else left
         s["best"] = np.zeros((d.columns, len(left)))
         for name, acc in (("B", "acc"), ("B2", "acc2"))[:products]:
             right = s[name].T if d.trans_b else s[name]

@@ -14,18 +14,28 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import tvm
 import tvm_ffi
 from tvm.tirx import Buffer
 from tvm.tirx.layout import Axis, Iter, TileLayout
 
 from warploom.errors import IllegalCombination
-from warploom.layout.fragment import column_fragment, row_fragment, wgmma_accumulator
+from warploom.layout.fragment import (
+    column_fragment,
+    row_fragment,
+    wgmma_accumulator,
+    wgmma_register_a,
+)
 from warploom.target import SM100A
 from warploom.target.wgmma import WGMMA_M
+from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.statement import Block, Mma, walk
 
 #: Rows of a warpgroup's part of a tile on Blackwell: one a thread, or those of the fragment.
 _THREAD_ROWS = SM100A.warpgroup
 SM100_ROWS = (WGMMA_M, _THREAD_ROWS)
+#: Bits of the elements of an operand A whose fragment is not that of accumulators.
+_BYTE = 8
 
 
 @dataclass(frozen=True)
@@ -38,10 +48,14 @@ class Fragments:
         Each thread of a warpgroup holds whole rows; else rows are those of a wgmma accumulator.
     transposed : bool
         Tiles are the transpose of that.
+    operand : str
+        The dtype of tiles in the order of an operand A of wgmma, where it is not that of
+        accumulators; else empty.
     """
 
     row_a_thread: bool = False
     transposed: bool = False
+    operand: str = ""
 
     @property
     def rows(self) -> int:
@@ -54,6 +68,8 @@ class Fragments:
             plain = dataclasses.replace(self, transposed=False)
             parts, ends = plain.matrix(columns, rows, warpgroups).group([columns, rows])
             return parts.permute_by_groups(list(ends), [1, 0])
+        if self.operand:
+            return wgmma_register_a(self.operand, columns, rows, warpgroups=warpgroups)
         if not self.row_a_thread:
             return wgmma_accumulator(rows, columns, warpgroups=warpgroups)
         return TileLayout.from_iters([*_threads(warpgroups), Iter(columns, 1, "m")])
@@ -84,6 +100,15 @@ def fragments(tensor_memory: bool, rows: int) -> Fragments:
     ``tensor_memory`` says whether accumulators of the program lie there.
     """
     return Fragments(tensor_memory and rows == _THREAD_ROWS)
+
+
+def byte_operands_of(block: Block) -> frozenset[Buffer]:
+    """Tiles in registers that MMAs read as operand A, of elements of 8 bits."""
+    tiles = (mma.operands[0].source for mma in walk(block) if isinstance(mma, Mma))
+    return frozenset(
+        tile for tile in tiles
+        if tile.scope() in TILE_SCOPES and tvm.DataType(str(tile.dtype)).bits == _BYTE
+    )  # fmt: skip
 
 
 def fragments_of(tile: Buffer, tensor_memory: bool) -> Fragments:

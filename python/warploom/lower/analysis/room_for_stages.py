@@ -12,8 +12,8 @@ from warploom.lower.analysis.own_pool import own_pool
 from warploom.lower.analysis.shared_tiles import span_bytes, tile_bytes
 from warploom.target import TMA, Swizzle
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import is_shared
-from warploom.tile.statement import Block, Load, Loop, Mma, walk
+from warploom.tile.scopes import is_global, is_shared
+from warploom.tile.statement import Block, Copy, Load, Loop, Mma, walk
 
 #: Bytes that an SM receives while a load is on its way: 0.845 us and 78.8 bytes of each of 1980
 #: cycles of a microsecond (H200, constants ``latency`` and ``receive_bytes`` of the cost model).
@@ -22,6 +22,8 @@ BYTES_ON_THE_WAY = 131_000
 MOST_STAGES = 12
 #: Bytes that are left for mbarriers, flags and prints, which later passes allocate.
 _LEFT_FREE = 2048
+#: Bytes of the chunks that a store needs at once, at most.
+_STORE_CHUNKS = 32 * 1024
 
 
 def stages_by_room(program: TileProgram, many_tiles: bool = False) -> tuple[int, str]:
@@ -59,6 +61,22 @@ def stages_by_room(program: TileProgram, many_tiles: bool = False) -> tuple[int,
             return stages, why
         why = "for which shared memory has room"
     return 1, why
+
+
+def fits_beside(program: TileProgram, tiles: Iterable[Buffer]) -> bool:
+    """Whether shared memory has room for another copy of each of these tiles.
+
+    Loops that say nothing have two stages then, and stores go in chunks.
+    """
+    places = _places_of_loads(program)
+    stored = {
+        one.source.source for one in walk(program.block)
+        if isinstance(one, Copy) and is_global(one.to.source)
+    }  # fmt: skip
+    stores = sum(min(_STORE_CHUNKS, _aligned(tile_bytes(tile))) for tile in stored)
+    used = _ring_bytes(places, 2) + _other_bytes(program, places) + stores
+    more = sum(_aligned(tile_bytes(tile)) for tile in tiles)
+    return used + more <= shared_bytes(program) - _LEFT_FREE
 
 
 def _is_unsaid(loop: Loop | None) -> bool:

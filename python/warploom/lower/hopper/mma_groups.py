@@ -13,7 +13,7 @@ Source: PTX ISA, "Asynchronous wgmma instructions", "wgmma.wait_group".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -227,6 +227,32 @@ class InFlight:
                 break
             start = number + 1
         return InFlight(self.groups[start:], list(self.held), self.hidden)
+
+    def alternated(self, tiles: Set[Buffer], other: Mapping[Buffer, Buffer]) -> InFlight:
+        """The same in the next iteration of a loop, to which ``tiles`` are their other copies.
+
+        Parameters
+        ----------
+        tiles : set of Buffer
+            Tiles of which iterations use two copies in turn.
+        other : mapping
+            Tile -> what stands for the copy that an iteration does not use.
+        """
+        table = {tile: other[tile] for tile in tiles}
+        return self._renamed(table | {copy: tile for tile, copy in table.items()})
+
+    def forgetting(self, other: Mapping[Buffer, Buffer]) -> InFlight:
+        """The same where statements may touch any copy of a tile."""
+        return self._renamed({copy: tile for tile, copy in other.items()})
+
+    def _renamed(self, table: Mapping[Buffer, Buffer]) -> InFlight:
+        """The same with other tiles in place of those that groups read."""
+        groups = {
+            group: Group(frozenset(table.get(t, t) for t in group.reads), group.writes)
+            for group in self.groups
+        }
+        held = [Held(groups[one.group], one.release) for one in self.held]
+        return InFlight([groups[group] for group in self.groups], held, self.hidden)
 
     def same_as(self, other: InFlight) -> bool:
         """Whether the same groups are in flight and the same stages held, whatever is hidden."""

@@ -25,8 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tvm import tirx
 from tvm.tirx import Buffer
 
+from warploom.lower.analysis.alternating import alternating
 from warploom.lower.analysis.own_barriers import own_tiles
 from warploom.lower.analysis.rings import PipelinePlan, RingUse
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight
@@ -83,6 +85,8 @@ class _Analysis:
         self.computed = computed_tiles(program)
         self.now = InFlight()
         self.wait_plan = WaitPlan()
+        #: Tile with two copies -> what stands for the copy that an iteration does not use.
+        self.other: dict[Buffer, Buffer] = {}
         #: Loop -> the MMAs in flight behind it.
         self.behind: dict[Loop, InFlight] = {}
 
@@ -171,6 +175,8 @@ class _Analysis:
     def _behind(self, loop: Loop, waits: Waits) -> InFlight:
         """Return the MMAs in flight behind a loop; note the waits in its body and behind it."""
         end, waits.ends = self._fixpoint(loop)
+        # Behind the loop, what is touched may be either copy.
+        end = end.forgetting(self.other)
         if not self.supply.refills_after_loops:
             end = InFlight(end.groups)
         if loop.has_iterations:
@@ -182,12 +188,18 @@ class _Analysis:
 
     def _fixpoint(self, loop: Loop) -> tuple[InFlight, list[list[Event]]]:
         """Return the MMAs in flight at the end of the last iteration, and the waits of each end."""
+        in_turn = alternating(loop)
         touched = touched_by_threads(loop.body)
+        # Threads wait for the copy that they write where they write it.
+        touched = Effects(touched.reads, touched.writes - in_turn)
+        for tile in in_turn - set(self.other):
+            self.other[tile] = tirx.decl_buffer(tile.shape, str(tile.dtype), f"other_{tile.name}")
         head = InFlight()
         for _ in range(ROUNDS):
             end = self.block(loop.body, head)
             back = end.without_repeated().guarded(Guard(loop, later=True))
-            if any(group.conflicts(touched) for group in end.groups):
+            back = back.alternated(in_turn, self.other)
+            if any(group.conflicts(touched) for group in back.groups):
                 break
             if back.same_as(head):
                 self.wait_plan.heads[loop] = head

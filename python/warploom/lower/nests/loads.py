@@ -111,7 +111,7 @@ class SharedWords:
     def _vectors(self, first: TensorLoad, needed: list[Offsets]) -> Iterator[list[Offsets]]:
         """The elements, in groups that one instruction loads; the widest groups first."""
         size = tvm.DataType(str(first.source.dtype)).bits // 8
-        length = CHUNK_BYTES // size if _has_chunks(first.source) else 1
+        length = CHUNK_BYTES // size if has_chunks(first.source) else 1
         left = dict.fromkeys(needed)
         while length > 1:
             for start in needed:
@@ -145,7 +145,7 @@ def _shared_loads(value: Any) -> Iterator[TensorLoad]:
     return iter(loads)
 
 
-def _has_chunks(buffer: Buffer) -> bool:
+def has_chunks(buffer: Buffer) -> bool:
     """Whether 16 bytes of a row that begin at a multiple of 16 lie together."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     if int(buffer.shape[-1]) * size % CHUNK_BYTES:

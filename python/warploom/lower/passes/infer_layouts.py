@@ -22,7 +22,12 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import single_fragment
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.consumers import wanted_consumers, warpgroups_for
-from warploom.lower.analysis.fragments import SM100_ROWS, Fragments, fragments
+from warploom.lower.analysis.fragments import (
+    SM100_ROWS,
+    Fragments,
+    byte_operands_of,
+    fragments,
+)
 from warploom.lower.analysis.layouts import (
     Axis,
     has_layout,
@@ -66,7 +71,13 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
         count = _tensor_memory_warpgroups(shared_out, wanted)
     rows = sorted({bits // count for bits in shared_out.values()})
     plain = fragments(program.tensor_memory, rows[0] if rows else 0)
-    kinds = {tile: dataclasses.replace(plain, transposed=tile in turned) for tile in registers}
+    bytes_of_a = frozenset() if program.tensor_memory else byte_operands_of(program.block)
+    kinds = {
+        tile: dataclasses.replace(
+            plain, transposed=tile in turned, operand=str(tile.dtype) if tile in bytes_of_a else ""
+        )
+        for tile in registers
+    }
     axes = vector_axes(program.block)
     operands = operand_uses(program.block)
     if program.arch == SM90A.name:

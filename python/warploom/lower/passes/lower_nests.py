@@ -25,6 +25,7 @@ from warploom.layout.fragment import wgmma_accumulator
 from warploom.layout.thread_grid import ThreadGrid
 from warploom.lower.emit.may_write import may_write
 from warploom.lower.emit.named_barriers import all_consumers
+from warploom.lower.nests.byte_fragments import ordered_bytes
 from warploom.lower.nests.elements import (
     WARPGROUP,
     Element,
@@ -39,6 +40,7 @@ from warploom.lower.nests.grid_nests import on_grid
 from warploom.lower.nests.grid_reductions import GridReduction
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
+from warploom.lower.nests.transposed_bytes import transposed_bytes
 from warploom.lower.nests.wide_accesses import for_neighbours
 from warploom.lower.passes.parts_of_tiles import NEUTRAL
 from warploom.ops.register_tile import LANES, Threads
@@ -164,6 +166,9 @@ def _reduction(reduction: Reduction, context: _Context) -> Stmt:
 def _nest(nest: Nest, context: _Context) -> Stmt:
     if nest.loops and ANY_ORDER in nest.loops[0].annotations:
         return in_fragment_order(nest, context)
+    moved = ordered_bytes(nest, context) or transposed_bytes(nest, context)
+    if moved is not None:
+        return moved
     accesses = [
         (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"
     ]

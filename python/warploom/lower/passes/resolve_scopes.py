@@ -24,7 +24,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.layout.fragment import single_fragment
-from warploom.lower.analysis.fragments import fragments
+from warploom.lower.analysis.fragments import byte_operands_of, fragments
 from warploom.lower.analysis.layouts import register_places, vector_axes
 from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
@@ -79,6 +79,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     matrices = [tile for tile in tiles if len(tile.shape) == 2 and not is_single(tile)]
     heights = [int(tile.shape[tile in turned]) // count for tile in matrices]
     kinds = fragments(program.tensor_memory, max(heights, default=0))
+    bytes_of_a = frozenset() if program.tensor_memory else byte_operands_of(program.block)
     for tile in tiles:
         shape = [int(extent) for extent in tile.shape]
         if is_single(tile):
@@ -86,7 +87,8 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
         elif len(shape) == 2:
             along = int(tile in turned)
             shape[along] //= count
-            own = dataclasses.replace(kinds, transposed=tile in turned)
+            of_bytes = str(tile.dtype) if tile in bytes_of_a else ""
+            own = dataclasses.replace(kinds, transposed=tile in turned, operand=of_bytes)
             rows[tile], layout = shape[along], own.matrix(*shape)
         elif tile in axes and axes[tile].along == "column":
             layout = kinds.along_columns(shape[0])
