@@ -14,6 +14,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import tvm
 from tvm.script import tirx as T
 
 #: Dtype -> its pairs in PTX.
@@ -94,6 +95,22 @@ def both(dtype: str, low: float, high: float) -> Any:
     kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
     bits = np.array([low, high], np.float32).astype(kind).view(np.uint16)
     return T.uint32(int(bits[0]) | int(bits[1]) << 16)
+
+
+def taken(word: Any, bit: int, dtype: str) -> Any:
+    """The element of a dtype that begins at a bit of a word."""
+    bits = tvm.DataType(dtype).bits
+    part = T.shift_right(word, T.uint32(bit)) if bit else word
+    return T.reinterpret(dtype, part if bits == 32 else T.Cast(f"uint{bits}", part))
+
+
+def store(address: Any, word: Any) -> Any:
+    """A statement's expression: a word to an address that is a multiple of four."""
+    source = (
+        "__forceinline__ __device__ void warploom_store_word(void* to, unsigned int word) "
+        "{ *(unsigned int*)to = word; }"
+    )
+    return T.cuda.func_call("warploom_store_word", address, word, source_code=source)
 
 
 def load(words: list[Any], address: Any, size: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,8 @@ class Element:
         Ranges of the variables.
     once : Expr or bool
         Whether this thread stores to memory: several may hold copies of an element.
+    words : callable or None
+        From a load of a shared tile to its value, where a word of it has been loaded; else None.
     """
 
     table: dict[Var, Any]
@@ -106,6 +109,7 @@ class Element:
     context: NestContext
     analyzer: Analyzer
     once: Any = True
+    words: Callable[[TensorLoad], Any] | None = None
 
     def expression(self, value: Any) -> Any:
         """An expression of the nest."""
@@ -116,7 +120,10 @@ class Element:
                 return old
             if is_global(source):
                 return _guarded(old, self)
-            if is_shared(source) or not is_tile(source):
+            if is_shared(source):
+                value = self.words(old) if self.words is not None else None
+                return old if value is None else value
+            if not is_tile(source):
                 return old
             return self.context.registers(source)[self.number(source, old.indices)]
 

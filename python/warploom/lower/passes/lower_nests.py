@@ -42,6 +42,7 @@ from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
 from warploom.lower.nests.transposed_bytes import transposed_bytes
 from warploom.lower.nests.wide_accesses import for_neighbours
+from warploom.lower.nests.word_loads import in_shared_words
 from warploom.lower.passes.parts_of_tiles import NEUTRAL
 from warploom.ops.register_tile import LANES, Threads
 from warploom.tile import ir
@@ -262,6 +263,10 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         word = Var("word", "int32")
         analyzer = context.analyzer(word, tile.registers // 2)
         return words.lowered(word, tile.registers // 2, element(word * 2))
+    analyzer = context.analyzer(register, 1)
+    narrow = in_shared_words(nest, tile, element, analyzer)
+    if narrow is not None:
+        return ir.seq(narrow)
     step = 2 if in_pairs(tile) and any(narrows(part.raw) for part in nest.parts) else 1
     analyzer = context.analyzer(register, tile.registers // step)
     if tile.registers == 1:
