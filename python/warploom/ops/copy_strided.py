@@ -54,7 +54,7 @@ def _is_global(buffer: Buffer) -> bool:
     return buffer.scope() in ("", "global")
 
 
-def _by_tma(call: TilePrimitiveCall, _: DispatchContext) -> tuple[bool, str]:
+def by_tma(call: TilePrimitiveCall, _: DispatchContext) -> tuple[bool, str]:
     to, source = (region.source for region in call.args[:2])
     holds = (_is_shared(to) and _is_global(source)) or (_is_global(to) and _is_shared(source))
     return holds, "only copies between global and shared memory go by TMA"
@@ -74,8 +74,8 @@ def _store(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     if call.config:
         fail(f"options {sorted(call.config)}: stores have none.")
     steps = [1] * len(to.region)
-    box = _box(source, to, steps)
-    tensor_map = _tensor_map(to.source, source.source, box, steps, context)
+    box = box_of(source, to, steps)
+    described = tensor_map(to.source, source.source, box, steps, context)
     chain = f"cp.async.bulk.tensor.{len(box)}d.global.shared::cta.tile.bulk_group"
     coordinates = [T.cast(dimension.min, "int32") for dimension in reversed(to.region)]
     start = [dimension.min for dimension in source.region]
@@ -83,7 +83,7 @@ def _store(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     @T.prim_func(check_well_formed=False)
     def impl():
         T.evaluate(
-            T.ptx[chain](T.address_of(tensor_map), *coordinates, source.source.ptr_to(start))
+            T.ptx[chain](T.address_of(described), *coordinates, source.source.ptr_to(start))
         )
 
     return impl
@@ -95,8 +95,8 @@ def _load(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     if unknown or "mbar" not in call.config:
         fail(f"options {unknown}: allowed are {sorted(_OF_LOADS)}, and mbar must be there.")
     steps = [int(step) for step in call.config.get(STEPS, [1] * len(source.region))]
-    box = _box(to, source, steps)
-    tensor_map = _tensor_map(source.source, to.source, box, steps, context)
+    box = box_of(to, source, steps)
+    described = tensor_map(source.source, to.source, box, steps, context)
     rank = len(box)
     mask, pair = call.config.get("cta_mask"), int(call.config.get("cta_group", 1))
     policy, has_policy = _resolve_cache_policy(call.config.get(CACHE_HINT, ""), None)
@@ -119,14 +119,14 @@ def _load(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
     def impl():
         T.evaluate(
             T.ptx[chain](
-                to.source.ptr_to(start), T.address_of(tensor_map), *coordinates, mbar, *last
+                to.source.ptr_to(start), T.address_of(described), *coordinates, mbar, *last
             )
         )
 
     return impl
 
 
-def _box(to: TensorRegion, source: TensorRegion, steps: list[int]) -> list[int]:
+def box_of(to: TensorRegion, source: TensorRegion, steps: list[int]) -> list[int]:
     """Elements of the tensor that the box spans along each dimension; ``to`` is the tile."""
     buffer = source.source
     extents = [dimension.extent for dimension in source.region]
@@ -145,11 +145,16 @@ def _box(to: TensorRegion, source: TensorRegion, steps: list[int]) -> list[int]:
     if prod(wide) != rows * columns or (wide and wide[-1] not in (columns, rows * columns)):
         fail(f"the tile has extents {wide}, the region {rows} rows of {columns} elements.")
     box = [int(extent) * step for extent, step in zip(extents, steps, strict=True)]
-    swizzle = _SWIZZLES[_swizzle(to.source)]
+    swizzle = swizzle_of(to.source)
     reason = box_error(str(buffer.dtype), box, swizzle, steps)
     if reason is not None:
         fail(reason)
     return box
+
+
+def swizzle_of(tile: Buffer) -> Swizzle:
+    """The swizzle of a tile."""
+    return _SWIZZLES[_swizzle(tile)]
 
 
 def _swizzle(tile: Buffer) -> int:
@@ -163,7 +168,7 @@ def _swizzle(tile: Buffer) -> int:
     return int(mode.value)
 
 
-def _tensor_map(
+def tensor_map(
     buffer: Buffer, tile: Buffer, box: list[int], steps: list[int], context: DispatchContext
 ) -> Any:
     """The tensor map of a copy."""
@@ -177,19 +182,19 @@ def _tensor_map(
         strides.append(stride)
     operands = [*extents, *strides, *reversed(box), *reversed(steps)]
     rank = len(box)
-    tensor_map = T.Var(f"{buffer.name}_strided_tensormap", ty=T.handle("tensormap").ty)
+    described = T.Var(f"{buffer.name}_strided_tensormap", ty=T.handle("tensormap").ty)
 
     @T.prim_func(check_well_formed=False)
     def encode():
-        T.Bind(T.tvm_stack_alloca("tensormap", 1), var=tensor_map)
+        T.Bind(T.tvm_stack_alloca("tensormap", 1), var=described)
         T.tensormap_encode_tiled(
-            tensor_map, buffer.data, *operands, descriptor_dtype=str(buffer.dtype), rank=rank,
+            described, buffer.data, *operands, descriptor_dtype=str(buffer.dtype), rank=rank,
             swizzle=swizzle, l2_promotion=2,
         )  # fmt: skip
         T.tvm_kernel_replace_point()
 
     context.add_init_stmt(encode.body, host=True)
-    return tensor_map
+    return described
 
 
 SCHEDULES = (
@@ -197,7 +202,7 @@ SCHEDULES = (
         op="copy_async",
         variant="tma_strided",
         priority=5,
-        when=(("by_tma", _by_tma), ("single_thread", single_thread)),
+        when=(("by_tma", by_tma), ("single_thread", single_thread)),
         impl=copy_strided,
     ),
 )

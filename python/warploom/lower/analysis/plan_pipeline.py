@@ -16,6 +16,7 @@ from tvm.tirx import Buffer, Var
 from warploom.errors import Decline
 from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.lower.analysis.clusters import Dimensions, control_of, dependence, pairs_of, peers_of
+from warploom.lower.analysis.gather_rows import gathered
 from warploom.lower.analysis.rings import PipelinePlan, Ring, RingUse
 from warploom.lower.analysis.shared_tiles import stacked
 from warploom.tile import ir
@@ -49,7 +50,7 @@ def plan_pipeline(
     for place in blocks(program):
         loads = [load for load in place.statements if isinstance(load, Load)]
         for together in _by_users(loads, place.statements) if apart else [loads] * bool(loads):
-            found.append(_loaded(place, together))
+            found.append(_loaded(place, together, program.tensor_memory))
     rings: dict[int | frozenset[Buffer], list[_Loaded]] = {}
     for number, one in enumerate(found):
         rings.setdefault(one.tiles if apart and several else number, []).append(one)
@@ -85,8 +86,11 @@ class _Loaded:
         return frozenset(load.tile for load in self.loads)
 
 
-def _loaded(place: Place, loads: list[Load]) -> _Loaded:
-    """Loads of a block and their users; they fill their tiles."""
+def _loaded(place: Place, loads: list[Load], gathers: bool) -> _Loaded:
+    """Loads of a block and their users; they fill their tiles.
+
+    ``gathers`` says whether TMA gathers rows, four at a time.
+    """
     tiles = {load.tile for load in loads}
     users = _users(tiles, place.statements)
     if not users:
@@ -96,7 +100,7 @@ def _loaded(place: Place, loads: list[Load]) -> _Loaded:
             "branch as the statements that use it."
         )
     for tile in tiles:
-        _check_filled(tile, [load for load in loads if load.tile.same_as(tile)])
+        _check_filled(tile, [load for load in loads if load.tile.same_as(tile)], gathers)
     return _Loaded(place, loads, users)
 
 
@@ -156,7 +160,7 @@ def _users(tiles: set[Buffer], statements: Block) -> list[int]:
     ]  # fmt: skip
 
 
-def _check_filled(tile: Buffer, loads: list[Load]) -> None:
+def _check_filled(tile: Buffer, loads: list[Load], gathers: bool) -> None:
     """Loads of a tile fill whole rows of it, each once, in parts that begin at a swizzle atom."""
     parts = []
     for load in loads:
@@ -171,9 +175,11 @@ def _check_filled(tile: Buffer, loads: list[Load]) -> None:
                 "use two tiles."
             )
         parts.append((int(first), int(rows)))
-    end = 0
+    end, every = 0, raws(loads)
+    in_fours = gathers and all(gathered(load, every) is not None for load in every)
+    unit = 1 if in_fours else ATOM_ROWS
     for first, rows in sorted(parts):
-        if first != end or (first and (first % ATOM_ROWS or rows % ATOM_ROWS)):
+        if first != end or (first and (first % unit or rows % unit)):
             raise Decline(
                 f"Loads of the tile {tile.name} fill the rows {sorted(parts)}, by the first and "
                 f"their number; each must be filled once, in multiples of {ATOM_ROWS}."

@@ -10,12 +10,14 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.analysis.gather_rows import gathered, rows_of
 from warploom.lower.analysis.rings import Ring
 from warploom.lower.analysis.shared_tiles import region_bytes, shared_matrix, tile_bytes
 from warploom.lower.analysis.tma_regions import why_not_tma
 from warploom.lower.emit import barriers
 from warploom.lower.emit.copy_by_threads import is_by_threads
 from warploom.lower.emit.wide_dimensions import wide_dimensions
+from warploom.ops.copy_gather import GATHERED, ROWS
 from warploom.ops.copy_prefetch import PREFETCHES
 from warploom.ops.copy_strided import CACHE_HINT, STEPS, knows_strides
 from warploom.target.tcgen05 import PAIR
@@ -54,6 +56,9 @@ def copies(
             f"{load.config[BY_THREADS]} Threads copy it, and the thread that loads cannot alone."
         )
     require_tma(source, f"which {tile.name} is loaded from")
+    group = gathered(load, ring.loads)
+    if group is not None:
+        return _gather(load, group, ring, stage, ring.full if full is None else full)
     ranges = ir.ranges(source)
     wide = wide_dimensions(ranges, len(tile.shape))
     config: dict[str, Any] = {"mbar": ir.address(ring.full if full is None else full, stage)}
@@ -79,8 +84,29 @@ def copies(
     return [ir.written_at(statement, load.span) for statement in made]
 
 
+def _gather(
+    load: TilePrimitiveCall, group: list[TilePrimitiveCall], ring: Ring, stage: Any, full: Buffer
+) -> list[Stmt]:
+    """Copies of four rows, in place of the last of their loads."""
+    if not load.same_as(group[-1]):
+        return []
+    tile = load.args[0].source
+    first, *others = rows_of(group)
+    config = {"mbar": ir.address(full, stage), ROWS: others}
+    config |= {CTA_GROUP: PAIR} if ring.pairs else {}
+    config |= {CACHE_HINT: load.config[CACHE_HINT]} if CACHE_HINT in load.config else {}
+    (start, _), columns = ir.ranges(group[0].args[0])
+    to = ir.region(ring.tiles[tile], (stage, 1), (start, GATHERED), columns)
+    _, of_source = ir.ranges(load.args[1])
+    source = ir.region(load.args[1].source, (first, 1), of_source)
+    made = _by_atoms(to, source, 1, shared_matrix(tile), config)
+    return [ir.written_at(statement, load.span) for statement in made]
+
+
 def prefetches(load: TilePrimitiveCall, ring: Ring, program: TileProgram) -> list[Stmt]:
-    """As :func:`copies`, but into the L2 cache alone."""
+    """As :func:`copies`, but into the L2 cache alone; none of rows that have an index each."""
+    if gathered(load, ring.loads) is not None:
+        return []
 
     def into_l2(copy: TilePrimitiveCall) -> TilePrimitiveCall:
         return tile_call(copy, *copy.args, dispatch=PREFETCHES[copy.dispatch])
@@ -129,7 +155,7 @@ def _by_atoms(
     def copy() -> Stmt:
         regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
         own = STEPS in config or not knows_strides(source.source)
-        dispatch = "tma_strided" if own else "tma_auto"
+        dispatch = "tma_gather4" if ROWS in config else "tma_strided" if own else "tma_auto"
         return primitive("copy_async", *regions, dispatch=dispatch, **config)
 
     if columns == width:

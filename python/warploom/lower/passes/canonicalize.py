@@ -122,9 +122,10 @@ def canonicalize(program: TileProgram) -> TileProgram:
             return primitive
         return _copy(by_threads(primitive), held, program.arch)
 
+    copies = copy_loops(through_shared(program.body), gathers=program.tensor_memory)
     body = tuple(
         tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
-        for plain_nest in plain_nests(copy_loops(through_shared(program.body)))
+        for plain_nest in plain_nests(copies)
     )
     body = [ir.substitute(statement, places) for statement in body]
     plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, block(body)))))

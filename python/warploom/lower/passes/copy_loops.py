@@ -1,6 +1,7 @@
 """Loops of copies, each of some rows of a tile: pages of a KV cache, gathered and scattered rows.
 
 Loads of whole swizzle atoms of rows are written one after the other, and go by TMA into one stage.
+So are loads of single rows of a matrix for MMAs of Blackwell, where TMA gathers four at a time.
 Copies of fewer rows, and those of tiles in registers, are one nest over all rows of the tile.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
@@ -16,26 +18,37 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Stmt, Var
 
 from warploom.layout.smem_matrix import ATOM_ROWS
+from warploom.lower.analysis.tma_regions import why_not_tma
+from warploom.ops.copy_gather import GATHERED
+from warploom.target import Swizzle
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
-from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_tile
 from warploom.tile.statement import Copy, Load, Loop, Scalar, Statement, block
 
 #: Copies of a loop that are written one after the other, at most.
 MOST_COPIES = 64
+#: The same of rows that TMA gathers, four at a time.
+MOST_ROWS = 256
 
 
-def copy_loops(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The statements with such loops rewritten, at any depth."""
-    return tuple(_statement(statement) for statement in block(body))
+def copy_loops(body: tuple[Stmt, ...], gathers: bool = False) -> tuple[Stmt, ...]:
+    """The statements with such loops rewritten, at any depth.
 
+    Parameters
+    ----------
+    gathers : bool
+        Whether TMA gathers rows of a matrix, four at a time.
+    """
 
-def _statement(statement: Statement) -> Stmt:
-    if isinstance(statement, Loop) and not statement.pipelined:
-        copies = _copies_of(statement)
-        if copies is not None:
-            return _rewritten(statement, copies)
-    return statement.with_each(_statement)
+    def rewritten(statement: Statement) -> Stmt:
+        if isinstance(statement, Loop) and not statement.pipelined:
+            copies = _copies_of(statement)
+            if copies is not None:
+                return _rewritten(statement, copies, gathers)
+        return statement.with_each(rewritten)
+
+    return tuple(rewritten(statement) for statement in block(body))
 
 
 def _copies_of(loop: Loop) -> list[Copy | Load] | None:
@@ -48,12 +61,15 @@ def _copies_of(loop: Loop) -> list[Copy | Load] | None:
     return copies if copies and not others and int(loop.extent) > 0 else None
 
 
-def _rewritten(loop: Loop, copies: list[Copy | Load]) -> Stmt:
-    nests = [_as_nest(loop, copy) for copy in copies] if len(copies) == len(loop.body) else []
+def _rewritten(loop: Loop, copies: list[Copy | Load], gathers: bool) -> Stmt:
+    table = _values(loop)
+    nests = [] if table is None else [_as_nest(loop, copy, table) for copy in copies]
     loads = all(isinstance(copy, Load) for copy in copies)
     if loads and all(_whole_atoms(loop, copy) for copy in copies):
         if int(loop.extent) * len(copies) <= MOST_COPIES:
             return ir.seq(_one_after_the_other(loop))
+    elif gathers and loads and all(_are_gathered(loop, copy) for copy in copies):
+        return ir.seq(_one_after_the_other(loop))
     elif nests and all(nest is not None for nest in nests):
         return ir.seq(nests)
     return loop.raw
@@ -94,7 +110,39 @@ def _whole_atoms(loop: Loop, load: Load) -> bool:
     return rows is not None and rows % ATOM_ROWS == 0
 
 
-def _as_nest(loop: Loop, copy: Copy | Load) -> Stmt | None:
+def _are_gathered(loop: Loop, load: Load) -> bool:
+    """Whether TMA gathers the rows of a tile that a loop loads, each from a row of a matrix."""
+    source, ranges = load.source.source, ir.ranges(load.source)
+    bits = tvm.DataType(str(source.dtype)).bits
+    uniform = not any(ir.is_buffer(used) and is_tile(used) for used in ir.uses(load.source))
+    return (
+        _rows(loop, load.to) == 1
+        and int(loop.extent) % GATHERED == 0
+        and int(loop.extent) <= MOST_ROWS
+        and len(source.shape) == 2
+        and ir.is_constant(ranges[0][1], 1)
+        and isinstance(ranges[1][1], tirx.IntImm)
+        and isinstance(source.shape[1], tirx.IntImm)
+        # Four rows are a multiple of the alignment that TMA wants.
+        and int(ranges[1][1]) * bits % (8 * Swizzle.B32.row_bytes) == 0
+        and not load.raw.config
+        and uniform
+        and why_not_tma(load.source, "") is None
+    )
+
+
+def _values(loop: Loop) -> dict[Var, Any] | None:
+    """What the scalars of an iteration stand for; None if it assigns to one."""
+    table: dict[Var, Any] = {}
+    for one in loop.body:
+        if isinstance(one, Scalar):
+            if not isinstance(one.raw, tirx.Bind):
+                return None
+            table[one.variable] = ir.substitute(one.raw.value, table)
+    return table
+
+
+def _as_nest(loop: Loop, copy: Copy | Load, table: dict[Var, Any]) -> Stmt | None:
     """One nest for a copy in all iterations; None if TMA does it, or rows are copied elsewhere."""
     to, source = copy.to, copy.source
     if is_global(to.source) == is_global(source.source):
@@ -113,7 +161,10 @@ def _as_nest(loop: Loop, copy: Copy | Load) -> Stmt | None:
     if places is None:
         return None
     analyzer = Analyzer()
-    at = [analyzer.simplify(ir.substitute(place, {loop.var: number})) for place in places]
+    at = [
+        analyzer.simplify(ir.substitute(ir.substitute(place, table), {loop.var: number}))
+        for place in places
+    ]
     element = tile.source[tuple(counters)]
     if is_global(to.source):
         value = element if to.source.dtype == tile.source.dtype else None
