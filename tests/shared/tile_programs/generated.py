@@ -52,6 +52,8 @@ class Draft:
             self.bn = 64 if self.bm == 8 else pick(64, 128)
         self.bk = pick(32, 64, 128) if self.byte else pick(16, 32, 64)
         self.trans_a, self.trans_b = (pick(False, True) for _ in range(2))
+        if self.byte and self.bm < 16:
+            self.trans_a = False  # a row of 8 bytes is no operand's on Blackwell
         self.stages = pick(None, 1, 2, 3, 4)
         depth = self.stages or 3
         self.trips = pick(0, 1, depth - 1, depth, depth + 1, 2 * depth + 1)
