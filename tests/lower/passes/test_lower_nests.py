@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
@@ -143,10 +146,38 @@ def halves() -> Case:
     return case_of(program, model)
 
 
+def reads_again() -> Case:
+    """Elements of memory, some of them over its edge, that an expression reads several times."""
+    known = COLUMNS - 5
+
+    @T.prim_func
+    def program(
+        A: T.Buffer((ROWS, COLUMNS), "float16"), V: T.Buffer((ROWS,), "float32"),
+        C: T.Buffer((ROWS, COLUMNS), "float32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((ROWS, COLUMNS), "float16", scope="shared")
+        x = T.alloc_buffer((ROWS, COLUMNS), "float32", scope="fragment")
+        Tx.cta.copy_async(A_s, A[0:ROWS, 0:COLUMNS])
+        for i, j in T.grid(ROWS, COLUMNS):
+            far: T.let = T.cast(A_s[i, j], "float32") + V[j + (ROWS - known)]
+            x[i, j] = far * V[j + (ROWS - known)] + V[i] * far * V[i] + V[j + (ROWS - known)]
+        Tx.cta.copy(C[0:ROWS, 0:COLUMNS], x)
+
+    def model(a: np.ndarray, v: np.ndarray) -> np.ndarray:
+        far = np.concatenate((v[ROWS - known :], np.zeros(COLUMNS - known)))[None]
+        return (a + far) * far + v[:, None] ** 2 * (a + far) + far
+
+    return case_of(program, model)
+
+
 @pytest.mark.parametrize("specialise", [True, False])
 @pytest.mark.parametrize("consumers", [1, 2])
-@pytest.mark.parametrize("make", [halves, mixed, over_the_edges, through_shared])
-@pytest.mark.some(4)
+@pytest.mark.parametrize(
+    "make", [halves, mixed, over_the_edges, reads_again, through_shared]
+)
+@pytest.mark.some(5)
 def test_nests_are_right_and_free_of_races(make, consumers, specialise, rng):
     check(make(), rng, consumers=consumers, specialise=specialise)
 
@@ -207,3 +238,17 @@ def test_a_program_without_loads(specialise, rng):
         return {1: np.broadcast_to(wide(args[0]), (64, 64))}
 
     check(Case(faulty("fine"), arguments, expected, 0), rng, specialise=specialise)
+
+
+def test_memory_is_read_once_for_an_element() -> None:
+    """The compiler does not see that guarded reads are equal: each has a variable."""
+    counts = []
+
+    def visit(statement: tirx.Stmt) -> None:
+        loads: list[TensorLoad] = []
+        tvm_ffi.structural_walk(statement.value, (TensorLoad, loads.append))
+        counts.append(sum(load.source.name == "V" for load in loads))
+
+    body = lower(reads_again().func).body
+    tvm_ffi.structural_walk(body, [(tirx.Bind, visit), (tirx.BufferStore, visit)])
+    assert max(counts) == 1
