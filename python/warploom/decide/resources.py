@@ -17,6 +17,7 @@ from warploom.errors import IllegalCombination
 from warploom.target import (
     PRODUCER_REGISTERS,
     SM90A,
+    TMA,
     WGMMA_M,
     chunk_buffers,
     tile_chunks,
@@ -152,6 +153,13 @@ class KernelChoices(
             self.store_buffers,
         )  # fmt: skip
 
+    def is_side_by_side(self, problem: GemmProblem) -> bool:
+        """Whether one MMA computes all products: see :mod:`warploom.gemm.generate`."""
+        if problem.products == 1 or self.swap_ab or self.tile_n % ATOM_ROWS:
+            return False
+        fits = problem.products * self.tile_n <= TMA.box_extent
+        return fits and problem.layout[1] == "T" and not problem.computed[1]
+
     def tile_registers(self, problem: GemmProblem) -> int:
         """Registers of a computing thread that hold its part of accumulators and operands."""
         rows, columns = self.accumulator
@@ -170,7 +178,12 @@ class KernelChoices(
 
     def mma_registers(self, problem: GemmProblem) -> int:
         """Registers that ptxas must have for one MMA: its results, and what names its operands."""
-        return kind_of(problem).launch_registers(self.accumulator[1])
+        return kind_of(problem).launch_registers(self.mma_columns(problem))
+
+    def mma_columns(self, problem: GemmProblem) -> int:
+        """Columns of an MMA: of all products, where they share an accumulator."""
+        products = problem.products if self.is_side_by_side(problem) else 1
+        return self.accumulator[1] * products
 
     def launch_registers(self, arch: Arch) -> int:
         """Registers of a thread at the launch, which is what ptxas compiles every MMA for.

@@ -185,7 +185,7 @@ def _of_resources(config: KernelChoices, problem: GemmProblem, arch: Arch) -> It
             f"A computing thread needs {needed} registers and has {given}: use a smaller tile than "
             f"{config.tile_m} x {config.tile_n} or other than {config.consumers} consumers."
         )
-    columns = config.accumulator[1]
+    columns = config.mma_columns(problem)
     needed = config.mma_registers(problem)
     given = config.launch_registers(arch)
     if needed > given:
