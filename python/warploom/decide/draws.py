@@ -103,11 +103,12 @@ def draws(problem: GemmProblem, machine: Machine | None = None) -> Draws:
     IllegalCombination
         If no tile is legal.
     """
-    return _draws(problem, machine or machine_for())
+    return _draws(problem, machine or machine_for(), problem.finish)
 
 
 @lru_cache(maxsize=64)
-def _draws(problem: GemmProblem, machine: Machine) -> Draws:
+def _draws(problem: GemmProblem, machine: Machine, _: tuple[float, ...]) -> Draws:
+    # Problems of other epilogues may be equal; the last argument tells them apart.
     times = _tiles(problem, machine)
     best = min(times.values())
     weighted: dict[str, dict[int, float]] = {name: {} for name in TILE}

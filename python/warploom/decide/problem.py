@@ -5,7 +5,7 @@ that are tuned alike."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from warploom.decide.pixels import PixelAxis
@@ -59,6 +59,10 @@ class GemmProblem:
         Columns of the result that a reduction of its rows spans; 0 if there is none.
     pixels : tuple of PixelAxis
         What the rows are, where a tile has a box of pixels; empty where rows are those of matrices.
+    finish : tuple of float
+        Instructions of the epilogue for each element of a tile, beside its store: as of
+        :class:`~warploom.decide.price.work.Nest` ``fma``, ``alu``, ``mufu`` and ``convert``. Empty
+        if there are none. Problems that differ in nothing else are equal: records do not have it.
     """
 
     m: int | None
@@ -78,6 +82,7 @@ class GemmProblem:
     taps: int = 1
     reduced: int = 0
     pixels: tuple[PixelAxis, ...] = ()
+    finish: tuple[float, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         sizes = " x ".join(

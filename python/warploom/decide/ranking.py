@@ -58,13 +58,14 @@ def ranked(
     machine : Machine, optional
         The GPU; by default that of the current target, and without a target an H200.
     """
-    return _ranked(problem, count, machine or machine_for())
+    return _ranked(problem, count, machine or machine_for(), problem.finish)
 
 
 @lru_cache(maxsize=256)
 def _ranked(
-    problem: GemmProblem, count: int, machine: Machine
+    problem: GemmProblem, count: int, machine: Machine, _: tuple[float, ...]
 ) -> tuple[tuple[float, Config], ...]:
+    # Problems of other epilogues may be equal; the last argument tells them apart.
 
     def rated(configs: Iterable[Config]) -> list[tuple[float, Config]]:
         return [(_time(problem, config, machine), config) for config in configs]
@@ -141,15 +142,16 @@ def choose_by_rows(
     """
     machine = machine or machine_for()
     if known is None:
-        return list(_predicted_by_rows(problem, machine, SHARED_LOSS))
+        return list(_predicted_by_rows(problem, machine, SHARED_LOSS, problem.finish))
     return _by_rows(problem, machine, known)
 
 
 @lru_cache(maxsize=256)
 def _predicted_by_rows(
-    problem: GemmProblem, machine: Machine, _: float
+    problem: GemmProblem, machine: Machine, *_: Any
 ) -> tuple[tuple[int | None, Config], ...]:
-    # A model asks for the same GEMM in each of its layers. The third number is that of `_good`.
+    # A model asks for the same GEMM in each of its layers. The third argument is that of `_good`,
+    # the last tells problems apart that are equal but for their epilogues.
     return tuple(_by_rows(problem, machine, lambda _: None))
 
 

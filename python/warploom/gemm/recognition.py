@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from warploom.decide.price.instructions import of_element
 from warploom.decide.problem import SHAPES, GemmProblem
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.axes import Axes
@@ -25,10 +26,18 @@ from warploom.gemm.equations import loads, narrow, read_equations
 from warploom.gemm.flatten import flatten
 from warploom.gemm.memory import bits_in_memory, operand_faults, static
 from warploom.gemm.pixels import padded_load, pixel_axes
-from warploom.gemm.problem import Axis, GemmFunction, Operand, Output, Product
+from warploom.gemm.problem import (
+    Axis,
+    GemmFunction,
+    Operand,
+    Output,
+    Product,
+    RowReduction,
+)
 from warploom.gemm.reductions import split_reductions
 from warploom.gemm.sums import SumReader
 from warploom.gemm.tf32 import TF32, allows_tf32
+from warploom.gemm.widen import widened
 from warploom.target import wgmma_kind
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
@@ -100,6 +109,7 @@ def read_product(func: PrimFunc) -> GemmFunction:
         raise Decline(f"rows are reduced over parts of {sorted(widths)} columns; make them equal.")
     outputs = outputs if stored else []
     problem = _problem(axes, products, outputs, allows_tf32(func))
+    problem = replace(problem, finish=_finish(axes, products, [*outputs, *reductions]))
     pixels = axes.pixels and pixel_axes(axes.pixels, axes.summed, products[0].a.load)
     problem = replace(
         problem, reduced=max(widths, default=0), pixels=pixels,
@@ -192,6 +202,16 @@ def _problem(
         (first.a.load is None, first.b.load is None),
         (_count(axes.summed[:-1]) or 1) if axes.pixels else 1,
     )
+
+
+def _finish(
+    axes: Axes, products: Sequence[Product], results: Sequence[Output | RowReduction]
+) -> tuple[float, ...]:
+    """What the epilogue computes of each element, as :attr:`GemmProblem.finish` has it."""
+    sums = [product.accumulator for product in products]
+    values = [widened(result.value) for result in results]
+    found = of_element(values, sums, axes.row_vars, axes.columns.var)[:4]
+    return found if any(found) else ()
 
 
 def _layout(product: Product, axes: Axes) -> str:

@@ -24,7 +24,15 @@ from warploom.meta_schedule.records import Record
 from warploom.target.dtypes import bits_of
 
 _LAYOUTS = ("NT", "NN", "TN", "TT")
-_FLOAT16 = asdict(
+
+
+def _values(problem: GemmProblem) -> dict[str, Any]:
+    """What tells a problem from others."""
+    compared = {field.name for field in fields(GemmProblem) if field.compare}
+    return {name: value for name, value in asdict(problem).items() if name in compared}
+
+
+_FLOAT16 = _values(
     GemmProblem(
         m=None, n=None, k=None, batch=1, a_dtype="float16", b_dtype="float16", layout="NT",
         accumulator="float32", products=1, a_bits=16, b_bits=16, inputs=(), outputs=("float16",),
@@ -78,7 +86,7 @@ def columns_of(line: str) -> tuple[int, int] | None:
 
 def kind_of(problem: GemmProblem) -> str:
     """The kind that a problem differs least from."""
-    values = asdict(problem)
+    values = _values(problem)
     return min(KINDS, key=lambda kind: sum(values[name] != KINDS[kind][name] for name in values))
 
 
@@ -86,7 +94,7 @@ def problem_line(problem: GemmProblem) -> dict[str, Any]:
     """A problem as a line has it."""
     kind = kind_of(problem)
     sizes = {"n": problem.n, "k": problem.k, "m": problem.m}
-    changed = {name: _plain(value) for name, value in asdict(problem).items()
+    changed = {name: _plain(value) for name, value in _values(problem).items()
                if name not in sizes and value != KINDS[kind][name]}  # fmt: skip
     return {**sizes, **({"as": kind} if kind != _USUAL else {}), **changed}
 
@@ -138,7 +146,7 @@ def problem_of_line(line: Mapping[str, Any]) -> GemmProblem:
     if kind not in KINDS:
         raise ValueError(f"as = {kind!r}: allowed are {', '.join(KINDS)}")
     values = {**KINDS[kind], **{name: value for name, value in line.items() if name != "as"}}
-    unknown = set(values) - {field.name for field in fields(GemmProblem)}
+    unknown = set(values) - set(_FLOAT16)
     if unknown:
         raise ValueError(f"a GEMM has no {min(unknown)!r}")
     for name, text in _mistakes(values):

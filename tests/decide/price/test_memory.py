@@ -90,3 +90,21 @@ def test_results_take_the_l2_cache_that_loads_need() -> None:
     assert across.stores > 1.2 * aligned.stores > 0
     none = replace(H200, l2_store_bytes=1e9)
     assert price(work_of(plain_gemm(8192, 8192, 128), config), none).loop < 0.95 * aligned.loop
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wide", "fitting", "ratio"),
+    [
+        # Measured: 8.2 us and 4.8; 6.7 and 4.8; 8.2 and 5.4 (H200, H100).
+        ((14, 592, 2200), Config(64, 16, 128, stages=11, consumers=1, split_k=2,
+                                 reduce_through="cluster"), 16, 1.3),
+        ((10, 896, 3328), Config(64, 24, 128, stages=9, consumers=1, split_k=2,
+                                 reduce_through="cluster"), 16, 1.1),
+    ],
+)  # fmt: skip
+def test_rows_beyond_a_matrix_take_their_time(sizes, wide, fitting, ratio) -> None:
+    problem = plain_gemm(*sizes)
+    swapped = Config(fitting, 64, 128, stages=11, consumers=1, swap_ab=True, split_k=2,
+                     reduce_through="cluster")  # fmt: skip
+    times = [predict(problem, config).total for config in (wide, swapped)]
+    assert times[0] > ratio * times[1]

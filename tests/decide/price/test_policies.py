@@ -86,7 +86,7 @@ def test_prefetches_gain_where_memory_is_the_limit_and_lose_where_ctas_share() -
 
 
 def test_prefetches_bring_at_most_what_memory_delivers_meanwhile(rng: np.random.Generator) -> None:
-    window = (H200.launch + H200.ctas) * H200.dram_bytes
+    window = (H200.serial_launch - H200.launch) * H200.dram_bytes
     for work in _works(rng, 12):
         launch = launch_of(work, H200.gpu)
         found = prefetch_of(work._replace(prefetch_l2=True, pdl=True), H200, launch)

@@ -88,6 +88,8 @@ def attention_work(
         (Mma(kind, queries, keys, wide), Mma(kind, queries, head_dim, keys, True)), (out,),
         nest=_softmax(queries, keys, head_dim, masked / steps),
         prologue=(of_queries,),
+        # Each element is divided by the total of its row: a reciprocal and its refinement.
+        finish=Nest(fma=3.0 * queries * head_dim, mufu=float(queries * head_dim)),
         sum_bytes=queries * (keys + head_dim) * _SUM_BYTES,
         stages=stages,
         order_mmas=order_mmas,

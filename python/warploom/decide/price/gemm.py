@@ -7,11 +7,13 @@ from typing import NamedTuple
 from warploom.decide.config import Config
 from warploom.decide.pixels import pixels_of_images, pixels_seen
 from warploom.decide.price.chunks import alignment, store_lines
+from warploom.decide.price.finish import finish
 from warploom.decide.price.work import (
     LINE_BYTES,
     UNKNOWN_EXTENT,
     Load,
     Mma,
+    Nest,
     TileOut,
     Work,
     cut_rows,
@@ -21,11 +23,11 @@ from warploom.decide.price.work import (
 )
 from warploom.decide.problem import GemmProblem, kind_of
 from warploom.decide.work import tiles_along
-from warploom.target import TMA
 from warploom.target.dtypes import bits_of
-from warploom.target.swizzle import ATOM_ROWS
 from warploom.tile.choices import POLICIES
 
+#: What a plain epilogue computes.
+_NOTHING = Nest()
 #: Bytes of an element of a sum.
 _SUM_BYTES = 4
 
@@ -62,7 +64,7 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
     )  # fmt: skip
     rows, columns = config.accumulator
     dequantised = any(problem.computed)
-    joined = _are_side_by_side(problem, config)
+    joined = config.is_side_by_side(problem)
     mma = Mma(
         kind_of(problem), rows, columns * products if joined else columns, depth, dequantised,
         1.0 if joined else float(products),
@@ -76,6 +78,7 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
         (mma,),
         tuple(_epilogue(problem, config, m * n * batch, n)),
         dequantised=float(rows * operands * depth) if dequantised else 0.0,
+        finish=_finish(problem, config),
         sum_bytes=tile_m * tile_n * products * _SUM_BYTES,
         stages=config.stages,
         consumers=config.consumers,
@@ -93,6 +96,19 @@ def work_of(problem: GemmProblem, config: Config) -> Work:
         pdl=config.pdl,
         prefetch_l2=config.prefetch_l2,
     )
+
+
+def _finish(problem: GemmProblem, config: Config) -> Nest:
+    """What the epilogue computes of a tile."""
+    if not problem.finish:
+        return _NOTHING
+    sides = {"row": (problem.n, config.tile_n), "column": (problem.m, config.tile_m)}
+    vectors = [
+        (extent or UNKNOWN_EXTENT, tile)
+        for _, shape in problem.inputs if shape in sides
+        for extent, tile in (sides[shape],)
+    ]  # fmt: skip
+    return finish(problem.finish, float(config.tile_m * config.tile_n), vectors)
 
 
 class _Memory(NamedTuple):
@@ -158,14 +174,6 @@ def _pieces(problem: GemmProblem, side: int) -> int:
     """Rows in memory for each of an operand: what is beyond whole bits of a weight is scales."""
     bits = (problem.a_bits, problem.b_bits)[side]
     return 2 if problem.computed[side] and bits % 1 else 1
-
-
-def _are_side_by_side(problem: GemmProblem, config: Config) -> bool:
-    """Whether one MMA computes all products: see :mod:`warploom.gemm.generate`."""
-    if problem.products == 1 or config.swap_ab or config.tile_n % ATOM_ROWS:
-        return False
-    fits = problem.products * config.tile_n <= TMA.box_extent
-    return fits and problem.layout[1] == "T" and not problem.computed[1]
 
 
 def _epilogue(problem: GemmProblem, config: Config, elements: int, n: int) -> list[TileOut]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.tirx import Var
@@ -45,6 +47,7 @@ class _Counter:
         self.extents = extents
         self.bound: dict[Var, frozenset[Var]] = {}
         self.counts: Counter[str] = Counter()
+        self.seen: dict[int, list[tuple[Any, frozenset[Var]]]] = {}
 
     def add(self, classes: dict[str, float], over: frozenset[Var], share: float = 1.0) -> None:
         """Instructions for each value of some loop variables; none of what is uniform."""
@@ -75,7 +78,18 @@ class _Counter:
         return frozenset(found)
 
     def visit(self, node: Any) -> frozenset[Var]:
-        """Count an expression; the loop variables that it depends on."""
+        """Count an expression, once if it occurs again; the loop variables that it depends on."""
+        if isinstance(node, Var) or not isinstance(node, tvm_ffi.Object):
+            return self._visit(node)
+        alike = self.seen.setdefault(tvm_ffi.structural_hash(node), [])
+        for other, over in alike:
+            if tvm_ffi.structural_equal(node, other):
+                return over
+        over = self._visit(node)
+        alike.append((node, over))
+        return over
+
+    def _visit(self, node: Any) -> frozenset[Var]:
         if isinstance(node, TensorLoad):
             over = self.uses(node.indices)
             if is_shared(node.source) or is_global(node.source):
@@ -138,6 +152,48 @@ def of_nest(nest: NestView, extents: dict[Var, float]) -> Nest:
     counter = _Counter(extents)
     for part in nest.parts:
         counter.part(part)
+    return Nest(**{name: float(count) for name, count in counter.counts.items()})
+
+
+class _PerElement(_Counter):
+    """Counts the instructions of one element of a tile."""
+
+    def __init__(self, sums: Collection[Var], rows: Collection[Var], columns: Var) -> None:
+        super().__init__(dict.fromkeys([*sums, *rows, columns], 1.0))
+        self.sums, self.rows, self.columns = set(sums), set(rows), columns
+
+    def add(self, classes: dict[str, float], over: frozenset[Var], share: float = 1.0) -> None:
+        """What all elements of a row or of a column have in common does not count."""
+        if over & self.sums or (over & self.rows and self.columns in over):
+            super().add(classes, over, share)
+
+
+def of_element(
+    values: Iterable[Any], sums: Collection[Var], rows: Collection[Var], columns: Var,
+    before: Iterable[parts.Part] = (),
+) -> Nest:  # fmt: skip
+    """The instructions of one element of a tile whose results are expressions of sums.
+
+    Conversions of whole results do not count: the price of a store has them.
+
+    Parameters
+    ----------
+    values : iterable of Expr
+        A result each.
+    sums : collection of Var
+        Variables that stand for sums.
+    rows : collection of Var
+        Those that tell rows apart.
+    columns : Var
+    before : iterable of Part
+        Statements among which are those that give variables their values.
+    """
+    counter = _PerElement(sums, rows, columns)
+    for part in before:
+        if isinstance(part, parts.Binding):
+            counter.part(part)
+    for value in values:
+        counter.visit(value.value if isinstance(value, tirx.Cast) else value)
     return Nest(**{name: float(count) for name, count in counter.counts.items()})
 
 

@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 from warploom.decide.machine import H200, Machine
-from warploom.decide.price.epilogue import epilogue_of, store_cycles
+from warploom.decide.price.epilogue import epilogue_of, finish_cycles, store_cycles
 from warploom.decide.price.l2 import dram_cycles, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import Alone, Step, joined, step_of
@@ -112,14 +112,17 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
     epilogue = epilogue_of(work, machine, launch)
     meeting = _cluster_sum_cycles(work, machine)
     prologue = _prologue_cycles(work, machine)
+    finish = finish_cycles(work, machine)
     between = epilogue.between + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
     if work.lengths and work.persistent and work.split_k == 1 and not work.stream_k:
-        loop = _uneven_waves(work, launch, step.cycles, between)
+        loop = _uneven_waves(work, launch, step.cycles, between + launch.busy * finish)
     else:
         last = launch.steps * _last_step(work, machine, launch, step).cycles
-        loop = _waves(work, launch, launch.steps * step.cycles, between, last, epilogue.stores)
+        loop = _waves(
+            work, launch, launch.steps * step.cycles, between, last, epilogue.stores, finish
+        )  # fmt: skip
     tensor = launch.waves * launch.steps * step.tensor
     dram = dram_cycles(work, machine, launch)
     throttle = _throttle(machine, launch, tensor, loop, dram)
@@ -133,7 +136,7 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
         dram=dram / micro,
         fill=machine.first_load + machine.fill * step.arrival / micro + prologue / micro
         + machine.dequantise_first * (work.dequantised > 0),
-        drain=epilogue.last / micro,
+        drain=(epilogue.last + launch.busy * finish) / micro,
         launch=(machine.launch if work.pdl else machine.serial_launch)
         + machine.ctas * min(1.0, launch.running / machine.sms)
         + machine.roles * work.specialise
@@ -161,8 +164,9 @@ def _last_step(work: Work, machine: Machine, launch: Launch, step: Step) -> Step
 
 
 def _waves(
-    work: Work, launch: Launch, loop: float, between: float, last: float, stores: float
-) -> float:
+    work: Work, launch: Launch, loop: float, between: float, last: float, stores: float,
+    finish: float,
+) -> float:  # fmt: skip
     """Cycles of the busiest CTA, from its first step to its last.
 
     Parameters
@@ -174,14 +178,16 @@ def _waves(
     between : float
         Cycles from the last step of a tile to the first of the next.
     stores : float
-        Cycles in which an SM stores tiles of all its CTAs.
+        Cycles in which an SM stores tiles of all its CTAs, or computes functions of their elements.
+    finish : float
+        Cycles in which an SM computes what the epilogue of a tile does beside its store.
     """
     if work.stream_k:
         units = max(launch.units / launch.slots, 1 / launch.steps)
-        return units * loop + max(0, math.ceil(units) - 1) * between
+        return units * loop + max(0, math.ceil(units) - 1) * (between + finish)
     hidden = max(loop, (loop + between) / 2)  # behind the MMAs of the other warpgroup
     inner = hidden if work.ping_pong else loop + between / launch.busy
-    return (launch.waves - 1) * max(inner, stores) + last
+    return (launch.waves - 1) * (max(inner, stores) + finish) + last
 
 
 def _uneven_waves(work: Work, launch: Launch, step: float, between: float) -> float:

@@ -47,8 +47,8 @@ def prefetch_of(work: Work, machine: Machine, launch: Launch) -> Prefetch:
         bytes_ = launch.running * steps * min(load.rows, load.extent) * load.row_bytes * load.times
         requested += bytes_ / load.multicast
         distinct += min(bytes_ / _readers(load, launch), load.total)
-    # From the launch, with all CTAs, until the kernel before has ended.
-    window = (machine.launch + machine.ctas) * machine.dram_bytes
+    # With PDL a kernel begins earlier by what its launch takes less.
+    window = max(0.0, machine.serial_launch - machine.launch) * machine.dram_bytes
     return Prefetch(min(distinct, window), max(0.0, requested - distinct) / machine.l2_bytes)
 
 

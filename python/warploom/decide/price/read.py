@@ -14,6 +14,7 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, PrimFunc
 
 from warploom.decide.price import instructions
+from warploom.decide.price.finish import finish_of
 from warploom.decide.price.matrices import Part
 from warploom.decide.price.operands import StepLoads, plain_load, policy_of
 from warploom.decide.price.results import results
@@ -153,6 +154,7 @@ class _Reader:
                 for visit in loads.dequantising
             ) / self.steps),
             prologue=prologue,
+            finish=finish_of(self.visits, self.after),
             sum_bytes=_sum_bytes(mmas),
             stages=self._stages(persistent),
             consumers=computing_warpgroups(self.program),

@@ -10,6 +10,7 @@ from warploom.decide.machine import Machine
 from warploom.decide.price.dequantise import dequantised_step
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.nests import nest_cycles
+from warploom.decide.price.outside import filled_cycles
 from warploom.decide.price.queues import interleaved
 from warploom.decide.price.work import LINE_BYTES, Load, Mma, Work
 from warploom.target import WGMMA_M, WgmmaKind
@@ -103,7 +104,7 @@ def step_of(
         times.append(max((shared + own - cta.alternating) / work.slice_k, ring))
     else:
         times += [tensor, max(own / work.slice_k, ring)]
-    times.append(same_line)
+    times += [same_line, filled_cycles(work, machine, launch)]
     together, apart = _from_l2(work, machine, launch)
     together, apart = together + stores, apart + stores
     order, longest = machine.overlap, max(*times, together, apart)

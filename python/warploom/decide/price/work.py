@@ -195,6 +195,8 @@ class Work(NamedTuple):
         What a tile loads before its first step.
     epilogue : tuple of TileOut
         What a tile stores, and reads of its size, after its last step.
+    finish : Nest
+        What a tile computes after its last step, beside conversions of results.
     sum_bytes : float
         Bytes of a tile's accumulators, which a split-K or stream-K reduction adds.
     stages : int
@@ -248,6 +250,7 @@ class Work(NamedTuple):
     nest: Nest = Nest()
     dequantised: float = 0.0
     prologue: tuple[Load, ...] = ()
+    finish: Nest = Nest()
     sum_bytes: float = 0.0
     stages: int = 4
     consumers: int = 1
@@ -273,15 +276,31 @@ class Work(NamedTuple):
 def lines_touched(row_bytes: float, pitch: float) -> float:
     """Lines of the L2 cache that rows of a load touch, for each that they fill.
 
+    Rows begin at all multiples of what their pitch and a line have in common. Where that is half of
+    a sector, every other row touches a sector more, which counts as a part of a line.
+
     Parameters
     ----------
     row_bytes : float
         Contiguous bytes of a row.
     pitch : float
         Bytes from row to row; 0 where that is not known.
+
+    Examples
+    --------
+    >>> [lines_touched(128, pitch) for pitch in (4096, 4160, 4128, 4112)]
+    [1.0, 1.5, 1.75, 2.109375]
     """
-    row = row_bytes / LINE_BYTES
-    return (row + 1) / row if pitch % LINE_BYTES else 1.0
+    if not pitch % LINE_BYTES:
+        return 1.0
+    begins = math.gcd(int(pitch), LINE_BYTES)
+    lines = (row_bytes + LINE_BYTES - begins) / row_bytes
+    return lines * (1 + _half_sectors(begins) * SECTOR_BYTES / row_bytes)
+
+
+def _half_sectors(begins: int) -> float:
+    """Part of the rows that touch a sector more than they fill."""
+    return max(0.0, 1 - begins / SECTOR_BYTES)
 
 
 def lines_of_packed(row_bytes: float, pitch: float) -> float:
