@@ -24,6 +24,7 @@ from warploom.programs import (
     paged_prefill,
     paged_tree_attention,
     ragged_prefill,
+    ragged_tree_attention,
 )
 from warploom.target import cuda_target
 from warploom.target.dtypes import bits_of
@@ -158,7 +159,7 @@ def test_defaults_have_a_kernel_for_every_size(name, arch, count, rng):
 LARGEST = {
     # Of so many steps that ptxas does not unroll them: with four it keeps all scales at once, and
     # spills 80 bytes on sm_100a.
-    "grouped block-scaled": lambda _: gemm_grouped_block_scaled(8, 4096, 7168, 4096),
+    "grouped block-scaled": lambda arch: gemm_grouped_block_scaled(8, 4096, 7168, 4096, arch=arch),
     # Sizes of so many groups do not fit in registers.
     "grouped block-scaled, 64 groups": lambda arch: gemm_grouped_block_scaled(
         64, 512, 640, 100, arch=arch
@@ -172,6 +173,7 @@ LARGEST = {
     "ragged prefill of 192 and 128": lambda arch: ragged_prefill(16, 16, 192, 128, arch=arch),
     "paged prefill of 256": lambda arch: paged_prefill(16, 2, 256, sliding_window=True, arch=arch),
     "paged trees of 256": lambda arch: paged_tree_attention(16, 2, 256, arch=arch),
+    "paged decode of 256, no window": lambda arch: paged_decode(16, 2, 256, arch=arch),
     "latents of 512 and 64": lambda arch: paged_latent(128, dtype="bfloat16", arch=arch),
     "convolution": lambda _: conv2d(1, 28, 28, 128, 256),
     "quantised": lambda arch: gemm_quantised(512, 1024, 64, arch=arch),
@@ -184,6 +186,41 @@ LARGEST = {
 def test_largest_tiles_do_not_spill(name, arch, machine_code):
     report = compile_report(LARGEST[name](arch), cuda_target(arch))
     assert report.arch == arch
+    assert not report.problems, "\n".join(map(str, report.problems))
+
+
+#: Programs whose sums, logits and masks lie in registers, by the elements of a head.
+OF_HEADS = {
+    "attention": lambda dim, dtype, causal, arch: attention(
+        512, dim, 2, causal=causal, dtype=dtype, arch=arch
+    ),
+    "decode": lambda dim, dtype, masked, arch: paged_decode(
+        16, 2, dim, dtype, sliding_window=masked, arch=arch
+    ),
+    "prefill": lambda dim, dtype, masked, arch: paged_prefill(
+        16, 2, dim, dtype, sliding_window=masked, arch=arch
+    ),
+    "ragged prefill": lambda dim, dtype, masked, arch: ragged_prefill(
+        14, 2, dim, 256 - dim // 16 * 8 if masked else None, dtype, arch=arch
+    ),
+    "paged trees": lambda dim, dtype, shared, arch: paged_tree_attention(
+        16 if shared else 2, 2, dim, dtype, arch=arch
+    ),
+    "ragged trees": lambda dim, dtype, shared, arch: ragged_tree_attention(
+        16 if shared else 2, 2, dim, dtype, arch=arch
+    ),
+}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", OF_HEADS)
+@pytest.mark.some(1)
+def test_no_head_spills(name, arch, rng, machine_code):
+    """Heads of any size: neither logits nor places of threads in tiles of odd widths do."""
+    dim, dtype = 8 * int(rng.integers(8, 33)), HALVES[rng.integers(2)]
+    choice = bool(rng.integers(2))
+    print(f"{name} of {dim} elements, {dtype}, {choice}")
+    report = compile_report(OF_HEADS[name](dim, dtype, choice, arch), cuda_target(arch))
     assert not report.problems, "\n".join(map(str, report.problems))
 
 

@@ -118,6 +118,9 @@ CASES = {
     "before numbers that are none": Case((60, 100), (60, 110), bad=1, causal=0),
     "latent": Case((77, 130), (77, 140), 4, 4, 192, 128),
     "256 elements": Case(head_dim=256, dtype="bfloat16"),
+    "216 elements, 200 of values, numbers that are none": Case(
+        (60, 7), (60, 70), head_dim=216, value_dim=200, bad=1
+    ),
     "80 elements": Case(head_dim=80, heads=6),
     "72 elements, fewer of values": Case(head_dim=72, value_dim=24, heads=3, kv_heads=3),
     "7 heads share": Case((40, 3), (40, 30), 14),

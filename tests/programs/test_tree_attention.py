@@ -126,6 +126,7 @@ CASES = {
     "ragged, trees alone": Case((5, 0, 60, 1), (5, 0, 60, 1), (0, 0, 0, 0), dtype="bfloat16"),
     "ragged, no keys": Case((0, 0), (0, 0), (0, 0)),
     "paged": Case(head_dim=128, page_size=16),
+    "paged, 232 elements": Case((5, 1), (60, 4), (40, 9), head_dim=232, page_size=8),
     "paged, many tokens": Case((200, 130), (200, 150), (96, 7), page_size=16),
     "paged, one head": Case((7,), (9,), (33,), 1, 1, page_size=32),
     "paged, 7 heads share": Case(heads=14, head_dim=80, dtype="bfloat16", page_size=8),

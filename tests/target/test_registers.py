@@ -30,11 +30,14 @@ COUNTS = st.integers(3, 32).map(lambda n: 8 * n)
 def test_what_is_chosen_is_legal_and_leaves_nothing(roles):
     producer, consumer = roles.split()
     roles.check(producer, consumer)
-    assert producer == min(PRODUCER_REGISTERS, roles.at_launch())
-    most = roles.arch.registers_per_thread
+    start, most = roles.at_launch(consumer), roles.arch.registers_per_thread
+    assert min(PRODUCER_REGISTERS, start) <= producer <= start <= consumer
     if consumer + 8 <= most:
         with pytest.raises(IllegalCombination, match="would wait for ever"):
-            roles.check(producer, consumer + 8)
+            roles.check(min(PRODUCER_REGISTERS, start), consumer + 8)
+    if producer + 8 <= start:
+        with pytest.raises(IllegalCombination, match="would wait for ever"):
+            roles.check(producer + 8, consumer)
 
 
 @given(ROLES, COUNTS, COUNTS)

@@ -19,7 +19,7 @@ from warploom import language as wl
 from warploom.decide.config import Config
 from warploom.decide.families.prefill import PrefillProblem, heads_of_tile
 from warploom.errors import IllegalCombination
-from warploom.target import SM90A, SM100A
+from warploom.target import SM90A, SM100A, WGMMA_M
 
 #: The lse of a query that sees no key, which is TVM's: it begins with a logit of a weight of 1, and
 #: a value of 0.
@@ -29,6 +29,8 @@ LOWEST = -3e38
 #: Elements of 16 bits that one MMA contracts, and what its columns are a multiple of (PTX ISA,
 #: "Asynchronous Warpgroup Level Matrix Shape"; "Tensorcore 5th Generation", shapes of 128 rows).
 _MMA_K, _MMA_N = 16, {SM90A.name: 8, SM100A.name: 16}
+#: Elements of a row of the widest swizzle.
+_ROW_ELEMENTS = 64
 #: Threads of a CTA that writes results of queries without keys.
 _THREADS = 128
 
@@ -78,13 +80,23 @@ class PrefillTiles:
     @property
     def wide(self) -> int:
         """Elements of a head of Q and K in shared memory."""
-        return -(-self.problem.head_dim // _MMA_K) * _MMA_K
+        return _padded(self.problem.head_dim, _MMA_K)
 
     @property
     def columns(self) -> int:
         """Elements of a head of V in shared memory."""
-        whole = _MMA_N[self.problem.arch]
-        return -(-self.problem.value_dim // whole) * whole
+        return _padded(self.problem.value_dim, _MMA_N[self.problem.arch])
+
+
+def _padded(elements: int, whole: int) -> int:
+    """Elements of a head with those behind it, which are 0.
+
+    Rows of more than three times the widest swizzle are a power of two. Places in others take
+    registers, which sums of such rows leave none of: with a window, heads of 224 elements spilled.
+    """
+    if elements > 3 * _ROW_ELEMENTS:
+        return 4 * _ROW_ELEMENTS
+    return -(-elements // whole) * whole
 
 
 def powers_of(sm_scale: Any) -> Any:
@@ -133,15 +145,21 @@ def prefill_steps(tiles: PrefillTiles) -> Any:
     wide, columns, queries = tiles.wide, tiles.columns, tiles.queries
     value_dim, stages = tiles.problem.value_dim, tiles.config.stages
     in_place = tiles.problem.in_place
+    part, shares = math.gcd(columns, _ROW_ELEMENTS), max(1, rows // WGMMA_M)
 
     @T.inline
     def clear_end(to, values, at, length):
-        """The values of the block before key ``at``, and 0 behind the last one."""
+        """The values of the block before key ``at``, and 0 behind the last one.
+
+        Column after column of swizzled rows: so a thread's places are a constant apart.
+        """
         if at > length:
-            for j, d in T.grid(keys_a_step, columns):
-                to[j, d] = T.if_then_else(
-                    at - keys_a_step + j < length, values[j, d], T.cast(0, dtype)
-                )
+            for share, number, j, d in T.grid(shares, columns // part, keys_a_step // shares, part):
+                row: T.let = share * (keys_a_step // shares) + j
+                to[row, number * part + d] = T.if_then_else(
+                    at - keys_a_step + row < length, values[row, number * part + d],
+                    T.cast(0, dtype),
+                )  # fmt: skip
 
     @T.inline
     def steps(Q, Out, Lse, tile, keys, mask, beside, factor):

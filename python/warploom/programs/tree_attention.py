@@ -69,7 +69,7 @@ def ragged_tree_attention(
     >>> ragged_tree_attention(32, 8, 128).attrs["global_symbol"]
     'ragged_tree_attention_heads32_kvheads8_headdim128'
     """
-    problem = PrefillProblem(heads, kv_heads, head_dim, head_dim, arch)
+    problem = PrefillProblem(heads, kv_heads, head_dim, head_dim, arch, tree=True)
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, head_dim, dtype)
 
@@ -167,7 +167,7 @@ def paged_tree_attention(
     >>> paged_tree_attention(32, 8, 128).attrs["global_symbol"]
     'paged_tree_attention_heads32_kvheads8_headdim128'
     """
-    problem = PrefillProblem(heads, kv_heads, head_dim, head_dim, arch, page_size)
+    problem = PrefillProblem(heads, kv_heads, head_dim, head_dim, arch, page_size, tree=True)
     tiles = PrefillTiles(problem, dtype, config or choose(problem))
     check_pages(page_size, tiles.keys)
     steps, write_nothing = prefill_steps(tiles), nothing_of(heads, head_dim, dtype)

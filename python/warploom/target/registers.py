@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from warploom.errors import IllegalCombination
 from warploom.target.arch import Arch
 
-#: Registers that one thread needs to issue TMA copies.
+#: Registers that one thread needs to issue TMA copies: at least, where others take the rest.
 PRODUCER_REGISTERS = 40
 
 
@@ -67,14 +67,19 @@ class RegisterRoles:
     def split(self, producer: int | None = None, consumer: int | None = None) -> tuple[int, int]:
         """Registers of a thread of each role; a missing count is chosen.
 
-        The producer gets :data:`PRODUCER_REGISTERS`, the consumers all that is left.
+        The consumers get all but :data:`PRODUCER_REGISTERS`, as far as a thread can have them, and
+        the producer what they leave.
         """
-        if producer is None:
-            producer = min(PRODUCER_REGISTERS, self.at_launch(consumer))
+        step = self.arch.setmaxnreg.step
         if consumer is None:
-            bound, step = self.at_launch(), self.arch.setmaxnreg.step
-            share = bound + (bound - producer) // self.consumers
+            bound = self.at_launch()
+            least = min(PRODUCER_REGISTERS, bound) if producer is None else producer
+            share = bound + (bound - least) // self.consumers
             consumer = min(share, self.arch.registers_per_thread) // step * step
+        if producer is None:
+            start = self.at_launch(consumer)
+            left = start - self.consumers * (consumer - start)
+            producer = min(max(left // step * step, min(PRODUCER_REGISTERS, start)), start)
         return producer, consumer
 
     def check(self, producer: int, consumer: int) -> None:

@@ -17,8 +17,13 @@ from warploom.target import ARCHS, SM90A, WGMMA_M
 
 #: Elements of a head: a thread then holds 128 of the sums of 64 rows.
 _MOST_ELEMENTS = 256
-#: Keys of a step beyond which programs with masks of trees spill, with heads of 72 to 128 elements.
+#: Keys of a step at most, with heads of 72 to 128 elements: steps of more were not measured.
 _MOST_KEYS = 96
+#: Keys of a step at most with masks of trees, by the widest head, where a tile has several
+#: warpgroups: the ranges of the keys are in registers beside the logits. With the 128, 96 and 64
+#: that tiles have otherwise, ptxas 13.5 spills 4 to 32 bytes a thread; with 48, places of threads
+#: in tiles of values are no powers of two, and some widths spill as much.
+_KEYS_OF_TREES = {128: 64, 256: 32}
 #: Bytes of an element of Q, K, V and the output.
 _BYTES = 2
 #: Elements of a row of the widest swizzle: what arrives in shared memory has whole rows of it.
@@ -41,6 +46,8 @@ class PrefillProblem:
     arch : str
     page_size : int, optional
         Tokens of a page, if keys and values lie in pages.
+    tree : bool
+        Whether the queries are trees of tokens, whose masks are ranges.
 
     Raises
     ------
@@ -54,6 +61,7 @@ class PrefillProblem:
     value_dim: int
     arch: str = SM90A.name
     page_size: int | None = None
+    tree: bool = False
 
     def __post_init__(self) -> None:
         for name in ("head_dim", "value_dim"):
@@ -83,7 +91,7 @@ def choose_prefill(problem: PrefillProblem, machine: Machine) -> Config:
     attention = AttentionProblem(
         None, widest, problem.heads, problem.kv_heads, causal=True, arch=problem.arch
     )
-    fitted = [_fitted(problem, config) for config in attention_configs(attention, machine)]
+    fitted = (_fitted(problem, config) for config in attention_configs(attention, machine))
     return next(
         config for config in fitted
         if _shared_evenly(problem, config) and not (widest > 64 and config.tile_n > _MOST_KEYS)
@@ -112,14 +120,18 @@ def _of_pages(most: int, page_size: int | None) -> int:
 
 
 def _most_keys(problem: PrefillProblem, config: Config) -> int:
-    """Keys of a step that fit into shared memory."""
+    """Keys of a step that fit into shared memory, and beside a mask into registers."""
     wide, columns = (
         -(-elements // _ROW_ELEMENTS) * _ROW_ELEMENTS * _BYTES
         for elements in (problem.head_dim, problem.value_dim)
     )
     left = ARCHS[problem.arch].shared_bytes_of_each(1) - _ASIDE - _STORED - config.tile_m * wide
     of_a_key = config.stages * (wide + columns) + (0 if problem.in_place else columns)
-    return left // of_a_key // _MMA_K * _MMA_K
+    most = left // of_a_key // _MMA_K * _MMA_K
+    if not problem.tree or config.tile_m == WGMMA_M:
+        return most
+    widest = max(problem.head_dim, problem.value_dim)
+    return min(most, next(keys for head, keys in _KEYS_OF_TREES.items() if widest <= head))
 
 
 def heads_of_tile(problem: PrefillProblem, rows: int) -> int:
