@@ -184,7 +184,7 @@ CHOICES = (
     _hint("stages", Count(),
         "Steps of K that are loaded ahead: the stages of every pipelined loop that does not say "
         "itself. Without the hint as many as hide the latency of loads, and shared memory holds.",
-        4, (12, 8, 7, 6, 5, 4, 3, 2),
+        4, (12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2),
     ),
     _hint("consumers", _WARPGROUPS, "Warpgroups that compute, each an equal share of the rows.",
           2, (1, 2, 3)),
