@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.shared.paths import ROOT
 from warploom import language as wl
 from warploom.decide import Config, plain_gemm, predict, ranked
-from warploom.decide.draws import draws
+from warploom.decide.draws import draws, starts
 from warploom.decide.families.prefill import PrefillProblem, choose_prefill
 from warploom.decide.inspect import main, markdown
 from warploom.decide.machines import machine_of
@@ -150,6 +150,16 @@ def test_the_page_of_the_guide_is_the_table():
 def test_the_command(capsys):
     assert main(["--markdown"]) == 0 and capsys.readouterr().out == markdown()
     assert main([]) == 0 and "swap_ab" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_search_begins_with_what_the_model_likes_best(rng, number):
+    """All choices of the best candidate can be drawn, however many stages fit."""
+    m, n, k = (int(8 * 2 ** rng.uniform(0, 9)) // 8 * 8 for _ in range(3))
+    problem = plain_gemm(m, n, k)
+    _, best = ranked(problem)[0]
+    print(problem, best)
+    assert draws(problem).has(best) and starts(problem, 1) == [best]
 
 
 @pytest.mark.parametrize("gpu", ["h200", "h100", "h20", "h100-1g"])

@@ -218,9 +218,9 @@ def test_a_search_on_estimates_finds_what_the_model_likes_best(tmp_path):
         assert database.query_schedule(mod, asked, "main") is None, "no estimate answers for a GPU"
     assert database.query_schedule(wms.estimate_module(mod), target, "main") is not None
     problem = recognise(func).problem
-    # The space has grids and stores that candidates without trials have not; trials are a sample.
+    # The space has grids and stores that candidates without trials have not.
     best = min(predict(problem, one).total for _, one in ranked(problem))
-    assert records[0].seconds * 1e6 <= best * 1.01
+    assert records[0].seconds * 1e6 <= best * (1 + 1e-6)
     wms.tune_tir(func, target, tmp_path, 96, seed=6)
     assert 48 < len(records_of(open_database(tmp_path))) < 48 + 96, "it stops early"
 
