@@ -487,7 +487,7 @@ def test_a_wrong_config_is_excluded(rng, tmp_path):
 @pytest.mark.in_turn(3)
 def test_a_row_reduction_is_tuned(rng, tmp_path, capsys):
     tuned = wl.autotune(
-        softmax, configs={"tile": (16, 64, 128)}, max_workers=1, work_dir=tmp_path, verbose=True
+        softmax, configs={"tile": (-16, 64, 128)}, max_workers=1, work_dir=tmp_path, verbose=True
     )
     array = rng.standard_normal((50, 64)).astype("float32")
     result = np.full_like(array, np.nan)
@@ -495,6 +495,7 @@ def test_a_row_reduction_is_tuned(rng, tmp_path, capsys):
     np.testing.assert_allclose(result, softmax_of(array), rtol=0, atol=1e-6)
     printed = capsys.readouterr().out
     assert "says nothing: tile=" in printed
+    assert "left out tile=-16: held has shape (-16, 64); extents must be at least 1" in printed
 
 
 @needs_emulator

@@ -19,6 +19,7 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
+from warploom.decide.families.block_scaled import CONSUMERS
 from warploom.decide.families.grouped import GroupedProblem, fills
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
@@ -67,7 +68,8 @@ def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype
     decided = [d for step in lower_trace(func) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
     assert any(f": {config.stages} stages" in sentence for sentence in decided)
-    assert any(f"{config.consumers} computing" in sentence for sentence in decided)
+    assert config.consumers == CONSUMERS[config.tile_m]
+    assert any(f" {config.consumers} computing" in sentence for sentence in decided)
 
 
 @pytest.mark.parametrize("mean", [3, 64, 128, 157, 1000])
