@@ -21,6 +21,7 @@ from warploom.gemm.lower import lower_gemm
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.printing import is_on
 from warploom.lower.emit.prints import by_threads, without_prints
+from warploom.lower.host.check_addresses import CheckAddresses
 from warploom.lower.host.cooperative_launch import LaunchTogether
 from warploom.lower.host.host_memory import KeepScalarsOnHost
 from warploom.lower.host.kernels import is_kernel
@@ -42,7 +43,7 @@ Factory = Callable[..., tuple[Any, Any, Any]]
 _SEVERAL = 4
 
 #: Passes over host functions of kernels by hand and of tile programs.
-_OF_HOST = tvm.transform.Sequential([AskOwnDevice(), KeepScalarsOnHost()])
+_OF_HOST = tvm.transform.Sequential([AskOwnDevice(), KeepScalarsOnHost(), CheckAddresses()])
 
 
 def warploom_pipeline() -> tuple[Any, Any, Any]:

@@ -63,7 +63,10 @@ def test_ping_pong_in_all_configurations(name, grid_of):
 def test_random_programs(seed):
     """Those that warpgroups cannot compute alternately are lowered otherwise."""
     rng = np.random.default_rng(700 + seed)
-    check(tile_programs.random_program(rng), rng, ping_pong=True)
+    # Some have hints that contradict it.
+    check(
+        tile_programs.random_program(rng), rng, ping_pong=True, persistent=None, consumers=None
+    )  # fmt: skip
 
 
 def test_a_stage_is_released_by_the_warpgroup_of_its_tile():
