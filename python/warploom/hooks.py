@@ -65,6 +65,8 @@ class CudaRuntime(Protocol):
 cuda_runtime: Hook[CudaRuntime | None] = Hook("register with TVM")
 #: Registers the instructions that our op schedules emit; the second call does nothing.
 register_instructions: Hook[None] = Hook("register instructions")
+#: Registers the operators of Relax that our passes call; the second call does nothing.
+register_relax_operators: Hook[None] = Hook("register operators of Relax")
 #: The function that tunes a task of :mod:`warploom.language.tuning`: it takes the task, options,
 #: and whether to search although there is a record.
 tuner: Hook[Callable[..., Any]] = Hook("tune programs")

@@ -333,6 +333,13 @@ def register_instructions() -> None:
         register_table(wide_integer_table())
 
 
+@functools.cache
+def _register_relax_operators() -> None:
+    from warploom.relax import capped_attention
+
+    capped_attention.register()
+
+
 def _tuner() -> Any:
     from warploom.meta_schedule.programs.search import find
 
@@ -341,4 +348,5 @@ def _tuner() -> Any:
 
 hooks.cuda_runtime.provide(cuda_runtime)
 hooks.register_instructions.provide(register_instructions)
+hooks.register_relax_operators.provide(_register_relax_operators)
 hooks.tuner.provide(_tuner)

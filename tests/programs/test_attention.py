@@ -41,6 +41,7 @@ class Case:
     bias_dtype: str
     dynamic: bool
     masked: float | None
+    soft_cap: float | None = None
 
     def program(self, arch: str) -> Any:
         tokens, keys, batch = self.tokens, self.keys, self.batch
@@ -51,7 +52,7 @@ class Case:
         return attention(
             tokens, self.head_dim, self.heads, self.kv_heads, batch, self.causal, self.dtype,
             tokens_first=self.tokens_first, arch=arch, keys=keys, value_dim=self.value_dim,
-            bias=self.bias, bias_dtype=self.bias_dtype,
+            bias=self.bias, bias_dtype=self.bias_dtype, soft_cap=self.soft_cap,
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> list[np.ndarray]:
@@ -75,7 +76,10 @@ class Case:
     def exact(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: Any = 0.0) -> np.ndarray:
         q, k, v, bias = (np.asarray(x).astype(float) for x in (q, k, v, bias))
         k, v = (np.repeat(x, self.heads // self.kv_heads, axis=1) for x in (k, v))
-        logits = q @ k.swapaxes(2, 3) / math.sqrt(self.head_dim) + bias
+        logits = q @ k.swapaxes(2, 3) / math.sqrt(self.head_dim)
+        if self.soft_cap is not None:
+            logits = self.soft_cap * np.tanh(logits / self.soft_cap)
+        logits = logits + bias
         ahead = abs(self.keys - self.tokens) if self.causal == "BottomRight" else 0
         if self.causal:
             seen = np.tri(self.tokens, self.keys, ahead, dtype=bool)
@@ -99,7 +103,7 @@ def draw(rng: np.random.Generator) -> Case:
     return Case(
         tokens, keys, head_dim, of(head_dim, 8 * int(rng.integers(1, 17))), kv_heads * of(1, 2),
         kv_heads, of(1, 2), causal, dtype, of(True, False), bias, bias_dtype, of(True, False),
-        masked,
+        masked, of(None, float(rng.uniform(0.5, 8))),
     )  # fmt: skip
 
 
@@ -200,6 +204,7 @@ def test_a_row_whose_keys_are_all_masked_by_a_finite_bias_is_their_mean(rng) -> 
         ({"causal": "Left"}, "causal is 'Left'; it can be True, False, 'TopLeft' or 'BottomRight'"),
         ({"bias": "qh"}, "bias is 'qh'; .* in this order: batch, heads, queries"),
         ({"bias": "x"}, "bias is 'x'"),
+        ({"soft_cap": 0.0}, "soft_cap is 0.0; it must be a number above 0"),
     ],
 )
 def test_what_there_is_no_kernel_for(arguments: dict[str, Any], message: str) -> None:

@@ -15,6 +15,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm.tirx import Var
 
 import warploom
+from warploom.relax.capped_attention import capped_attention, written_out
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.inspect import inspect
 from warploom.relax.permutations import JoinPermutations
@@ -65,9 +66,15 @@ def _kernels(module: tvm.IRModule) -> list[str]:
     return [one.name for one in inspect(module) if "it only reshapes" not in one.reason]
 
 
+def _capped(emit: Any, logits: relax.Expr, cap: float) -> relax.Expr:
+    """Logits with a soft cap, as Gemma 2 has them."""
+    number = relax.const(np.array(cap, str(logits.ty.dtype)))
+    return emit(op.multiply(emit(op.tanh(emit(op.divide(logits, number)))), number))
+
+
 def _eager(
     emit: Any, x: relax.Expr, context: relax.Expr, *bias: relax.Expr, heads: int = 4,
-    wide: bool = False,
+    wide: bool = False, cap: float | None = None,
 ) -> relax.Expr:  # fmt: skip
     """Attention as models of PyTorch write it, of ``[batch, tokens, heads * elements]``."""
     batch, tokens, width = x.ty.shape.values
@@ -76,6 +83,8 @@ def _eager(
     k = emit(op.permute_dims(emit(op.reshape(context, (batch, keys, heads, elements))), _HEADS))
     scale = relax.const(np.float16(elements**0.5), "float16")
     logits = emit(op.divide(emit(op.matmul(q, emit(op.permute_dims(k, (0, 1, 3, 2))))), scale))
+    if cap is not None:
+        logits = _capped(emit, logits, cap)
     if bias:
         logits = emit(op.add(logits, bias[0]))
     if wide:
@@ -107,13 +116,17 @@ _B, _N, _M = (Var(name, "int64") for name in "bnm")
         (lambda *a: _eager(*a, wide=True),
          (_tensor(_B, _N, 160), _tensor(_B, _M, 160), _tensor(_B, 1, 1, _M))),
         (_eager, (_tensor(1, 17, 256), _tensor(1, 17, 256), _tensor(4, 1, 17))),
+        (lambda *a: _eager(*a, cap=2.0), (_tensor(2, 77, 160), _tensor(2, 50, 160))),
+        (lambda *a: _eager(*a, cap=4.0, wide=True),
+         (_tensor(_B, _N, 160), _tensor(_B, _M, 160), _tensor(_B, 1, 1, _M))),
         (_eager_of_three, (_tensor(3, 70, 64), _tensor(3, 80, 64), _tensor(3, 80, 24))),
         (_eager_of_three,
          (_tensor(_B, _N, 64), _tensor(_B, _M, 64), _tensor(_B, _M, 24), _tensor(_N, _M))),
         (_eager_of_three,
          (_tensor(3, 70, 64), _tensor(3, 80, 64), _tensor(3, 80, 24), _tensor(80))),
     ],
-    ids=["cross", "dynamic, wide softmax", "bias of heads", "three", "three, dynamic", "vector"],
+    ids=["cross", "dynamic, wide softmax", "bias of heads", "soft cap", "soft cap, dynamic",
+         "three", "three, dynamic", "vector"],
 )  # fmt: skip
 @pytest.mark.some(2)
 def test_attention_that_is_written_out_is_one_kernel(make, types, rng) -> None:
@@ -157,6 +170,9 @@ def test_transposes_around_attention_are_no_kernels(types, rng) -> None:
         (lambda emit, s: emit(op.nn.relu(s)), "no softmax"),
         (lambda emit, s: emit(op.nn.softmax(emit(op.nn.relu(s)), axis=-1)), "other logits"),
         (lambda emit, s: emit(op.nn.softmax(emit(op.multiply(s, s)), axis=-1)), "no constant"),
+        (lambda emit, s: emit(op.nn.softmax(_capped(emit, s, -3.0), axis=-1)), "a cap below 0"),
+        (lambda emit, s: emit(op.nn.softmax(_capped(emit, emit(op.add(s, s)), 3.0), axis=-1)),
+         "a sum in the cap"),
     ],
 )  # fmt: skip
 def test_what_is_no_attention_stays(change, why) -> None:
@@ -170,6 +186,35 @@ def test_what_is_no_attention_stays(change, why) -> None:
     wide = _module(lambda emit, *x: make(emit, *x), *(_tensor(2, 4, 64, 64, dtype="float32"),) * 3)
     with _TARGET:
         assert tvm_ffi.structural_equal(FindAttention()(wide), wide)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", ["", "TopLeft", "BottomRight"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.some(1)
+def test_a_capped_attention_can_be_written_out(causal: str, biased: bool, rng) -> None:
+    """As it is where no kernel computes it, and where a kernel cannot be built."""
+    types = [_tensor(2, 9, 4, 40), *[_tensor(2, 12, 4, 40)] * 2]
+    types += [_tensor(1, 4, 9, 12, dtype="float32")] if biased else []
+
+    def call(emit: Any, *operands: relax.Expr) -> relax.Expr:
+        return emit(capped_attention(operands, 0.4, causal, 1.5))
+
+    def write(emit: Any, *operands: relax.Expr) -> relax.Expr:
+        made = relax.BlockBuilder().normalize(call(lambda x: x, *operands))
+        return emit(written_out(made, emit))
+
+    modules = _module(call, *types), _module(write, *types)
+    assert _kernels(modules[0]) == ["attention"]
+    arrays = _arrays(tuple(types), rng)
+    q, k, v, *bias = (array.astype(float) for array in arrays)
+    logits = 1.5 * np.tanh(np.einsum("bnhd,bmhd->bhnm", q, k) * 0.4 / 1.5) + (bias or [0])[0]
+    if causal:
+        seen = np.tri(9, 12, 3 if causal == "BottomRight" else 0, dtype=bool)
+        logits = np.where(seen, logits, -np.inf)
+    exact = np.einsum("bhnm,bmhd->bnhd", _softmax(logits), v)
+    for module, target in zip(modules, (_TARGET, "llvm"), strict=True):
+        assert np.abs(_run(module, arrays, target) - exact).max() < 3e-3 * np.abs(exact).max()
 
 
 def test_logits_that_are_read_elsewhere_are_kept() -> None:

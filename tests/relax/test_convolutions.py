@@ -17,6 +17,7 @@ from warploom.errors import StockScheduleWarning
 from warploom.relax import convolutions, gather_pixels
 from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolutions import LayOutConvolutions
+from warploom.relax.group_blocks import group_blocks
 from warploom.relax.inspect import inspect, share_on_tensor_cores
 from warploom.relax.permutations import JoinPermutations, is_permutation
 from warploom.relax.sink_permutations import SinkPermutations
@@ -104,7 +105,8 @@ class _Net:
 
     def _add(self) -> None:
         rng, (x, value) = self.rng, self.values[-1]
-        kinds = ("conv", "conv", "conv", "depthwise", "residual", "concat", "pool", "bias")
+        kinds = ("conv", "conv", "groups", "groups", "depthwise", "residual", "concat", "pool",
+                 "bias")
         kind = kinds[rng.integers(len(kinds))]
         channels, *size = value.shape[1:]
         same = [one for one in self.values[:-1] if one[1].shape == value.shape]
@@ -121,7 +123,9 @@ class _Net:
             shape = (1, channels, 1, 1)
             self._put(op.add(x, op.reshape(b, shape)), value + wanted.reshape(shape))
         else:
-            self._convolve(x, value, channels if kind == "depthwise" else 1)
+            several = [n for n in range(2, channels) if channels % n == 0]
+            groups = int(rng.choice(several)) if kind == "groups" and several else 1
+            self._convolve(x, value, channels if kind == "depthwise" else groups)
 
     def _convolve(self, x: Any, value: Any, groups: int) -> None:
         rng, (channels, *size) = self.rng, value.shape[1:]
@@ -133,7 +137,9 @@ class _Net:
             for p, d, t, e in zip(padding, dilation, taps, size, strict=True)
         ]
         strides = [int(rng.integers(1, 4)) for _ in size]
-        filters = channels if groups > 1 else int(rng.choice([2, 4, 8, 12, 16, 24]))
+        filters = int(rng.choice([2, 4, 8, 12, 16, 24]))
+        if groups > 1:
+            filters = channels if groups == channels else groups * int(rng.choice([1, 2, 4, 8]))
         scale = (channels // groups * taps[0] * taps[1]) ** -0.5
         w, wanted = self._constant(filters, channels // groups, *taps, scale=scale)
         made = torch.nn.functional.conv2d(
@@ -183,15 +189,77 @@ def test_a_convolution_of_few_products_stays_between_its_neighbours() -> None:
     assert 'data_layout="NHWC"' in large and large.count("permute_dims") == 3
 
 
-def test_convolutions_that_are_no_gemm_stay_as_they_are() -> None:
-    def make(groups: int) -> Any:
-        return lambda builder, x, w: op.nn.conv2d(x, w, padding=1, groups=groups)
+def _grouped(groups: int) -> Any:
+    return lambda builder, x, w: op.nn.conv2d(x, w, padding=1, groups=groups)
 
-    for groups, w, dtype in ((4, 64, "float16"), (1, 256, "float32")):
-        module = _chain(make(groups), (8, 256, 28, 28), (256, w, 3, 3), dtype=dtype)
+
+def test_convolutions_that_are_no_gemm_stay_as_they_are() -> None:
+    # Blocks of 6 groups of 34 channels are no whole vectors.
+    for groups, channels, w, dtype in ((6, 204, 34, "float16"), (1, 256, 256, "float32")):
+        module = _chain(
+            _grouped(groups), (8, channels, 28, 28), (channels, w, 3, 3), dtype=dtype
+        )
         assert 'data_layout="NCHW"' in _text(module) and "permute_dims" not in _text(module)
     allowed = module["main"].with_attr("warploom.tf32", True)
     assert 'data_layout="NHWC"' in _text(tvm.IRModule({"main": allowed}))
+
+
+#: Channels, filters and groups, and the blocks of groups, channels and filters of the kernel.
+_BLOCKS = {
+    (128, 128, 32): (2, 64, 64),  # ResNeXt
+    (1024, 1024, 32): (16, 64, 64),
+    (480, 240, 3): (3, 160, 80),  # ShuffleNet
+    (768, 768, 16): (16, 48, 48),  # wav2vec 2.0
+    (64, 64, 8): (1, 64, 64),
+    (24, 48, 3): (1, 24, 48),
+    (528, 528, 22): (11, 48, 48),  # RegNet
+}
+
+
+@pytest.mark.parametrize("sizes", _BLOCKS)
+def test_groups_make_blocks_that_fill_the_tensor_cores(sizes: tuple[int, ...], free) -> None:
+    channels, filters, groups = sizes
+    module = _chain(
+        _grouped(groups), (8, channels, 28, 28), (filters, channels // groups, 3, 3)
+    )
+    (one,) = convolutions._convolutions(module["main"])
+    blocks = group_blocks(one)
+    assert (blocks.count, blocks.channels, blocks.filters) == _BLOCKS[sizes]
+    assert blocks.count * blocks.groups == groups
+    (report,) = [one for one in inspect(module) if one.operations]
+    assert report.problem.batch in (None, blocks.count) and report.problem.n == blocks.filters
+    assert report.problem.k == 9 * blocks.channels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", range(16))
+@pytest.mark.some(2)
+def test_grouped_convolutions(number: int, free: None, rng: np.random.Generator) -> None:
+    """With filters that are parameters, of lines and images, with a bias and an activation."""
+    groups = int(rng.choice([2, 3, 4, 8]))
+    channels, filters = (8 * int(rng.integers(1, 5)) for _ in range(2))
+    moves = int(rng.integers(1, 3))
+    size = [int(extent) for extent in rng.integers(6, 12, moves)]
+    taps = [int(tap) for tap in rng.integers(1, 4, moves)]
+    options = {"strides": int(rng.integers(1, 3)), "padding": int(rng.integers(0, 2)),
+               "dilation": int(rng.integers(1, 3)), "groups": groups}  # fmt: skip
+    print(groups, channels, filters, size, taps, options)
+    shapes = [(2, groups * channels, *size), (groups * filters, channels, *taps),
+              (1, groups * filters, *[1] * moves)]  # fmt: skip
+
+    def make(builder: relax.BlockBuilder, x: Any, w: Any, bias: Any) -> Any:
+        convolve = op.nn.conv1d if moves == 1 else op.nn.conv2d
+        return op.nn.relu(builder.emit(op.add(builder.emit(convolve(x, w, **options)), bias)))
+
+    module = _chain(make, *shapes)
+    assert [one.on_tensor_cores for one in inspect(module) if one.operations] == [True]
+    x, w, bias = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
+    w /= np.float16((channels * np.prod(taps)) ** 0.5)
+    convolve = torch.nn.functional.conv1d if moves == 1 else torch.nn.functional.conv2d
+    exact = [torch.tensor(one, dtype=torch.float64) for one in (x, w, bias)]
+    options["stride"] = options.pop("strides")
+    wanted = torch.relu(convolve(*exact[:2], **options) + exact[2]).numpy()
+    _assert_close(_run(module, [x, w, bias]), wanted)
 
 
 @pytest.mark.parametrize(("size", "laid_out"), [(28, True), (2, False)])

@@ -26,7 +26,7 @@ from warploom.decide.families.attention import AttentionProblem, config_of, head
 from warploom.decide.machines import machine_for
 from warploom.decide.selector import choose
 from warploom.kernels.kernel_name import named
-from warploom.programs.attention_arguments import BIAS, check_heads, check_mask
+from warploom.programs.attention_arguments import BIAS, check_heads, check_mask, check_soft_cap
 from warploom.programs.heads_in_memory import HEADS_FIRST, TOKENS_FIRST, HeadsInMemory
 from warploom.target import SM90A, SM100A, WGMMA_M
 from warploom.target.dtypes import with_dtype_names
@@ -61,6 +61,7 @@ def attention(
     bias_dtype: str | None = None,
     operands: Sequence[HeadsInMemory] | None = None,
     order_mmas: bool | None = None,
+    soft_cap: float | None = None,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim) + bias) V for each head.
 
@@ -102,6 +103,8 @@ def attention(
         be passed as several parameters.
     order_mmas : bool, optional
         Whether warpgroups issue their MMAs in order, on Hopper; by default as chosen.
+    soft_cap : float, optional
+        Scaled logits become ``soft_cap * tanh(logit / soft_cap)``, before the bias and the mask.
 
     Returns
     -------
@@ -112,7 +115,8 @@ def attention(
     Raises
     ------
     IllegalCombination
-        If there is no kernel for ``head_dim``, or the heads cannot share those of K and V.
+        If there is no kernel for ``head_dim``, the heads cannot share those of K and V, or the soft
+        cap is not above 0.
 
     Examples
     --------
@@ -123,9 +127,10 @@ def attention(
     kv_heads, value_dim = kv_heads or heads, value_dim or head_dim
     check_heads(head_dim, value_dim, heads, kv_heads)
     check_mask(causal, bias)
+    check_soft_cap(soft_cap)
     problem = AttentionProblem(
         _known(tokens), max(head_dim, value_dim), heads, kv_heads, _known(batch) or 1,
-        bool(causal), arch, _known(keys),
+        bool(causal), arch, _known(keys), soft_cap is not None,
     )  # fmt: skip
     config = choose(problem)
     if tile is not None or stages is not None:
@@ -145,8 +150,10 @@ def attention(
     share = heads // kv_heads
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
     # Powers of 2 are cheaper than those of e, and the factor between them can have the scale in it;
-    # but what is added to logits needs them scaled.
-    to_logits, to_powers = (1.0, scale) if bias is None else (scale, 1.0)
+    # but what is added to logits needs them scaled. A capped logit is a tanh times the cap.
+    cap = 1.0 if soft_cap is None else soft_cap
+    to_tanh, of_logits = scale / cap, scale if soft_cap is None else cap
+    to_logits, to_powers = (1.0, of_logits) if bias is None else (of_logits, 1.0)
     to_powers *= math.log2(math.e)
     lowest = -math.inf if bias is None else _LOWEST
     one_size = keys is None or keys is tokens
@@ -193,7 +200,7 @@ def attention(
         return T.cast(of[(*indices, T.min(key, keys - 1))], "float32")
 
     sizes = {"b": batch, "h": heads, "q": tokens}
-    biased, masked = bias is not None, bool(causal)
+    biased, masked, capped = bias is not None, bool(causal), soft_cap is not None
     together = heads_at_a_time(problem, machine_for(), (bm, bn)) if masked else heads
     # Of a batch that the launch knows, heads of one time belong to one of it.
     times = batch * heads // together if isinstance(batch, int) else batch * (heads // together)
@@ -202,6 +209,9 @@ def attention(
     @T.inline
     def weigh(S, P, largest, shrink, total, Bias, bi, h, b, s, first_masked):
         """Logits of a block become weights; what was summed before shrinks."""
+        if capped:
+            for i, j in T.grid(bm, bn):
+                S[i, j] = T.tanh(S[i, j] * T.float32(to_tanh))
         if biased:
             for i, j in T.grid(bm, bn):
                 S[i, j] = S[i, j] * T.float32(to_logits) + added(

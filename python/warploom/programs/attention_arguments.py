@@ -1,6 +1,8 @@
-"""Which heads, masks and biases attention programs take."""
+"""Which heads, masks, biases and soft caps attention programs take."""
 
 from __future__ import annotations
+
+import math
 
 from warploom.errors import IllegalCombination
 
@@ -49,4 +51,18 @@ def check_mask(causal: bool | str, bias: str | None) -> None:
         raise IllegalCombination(
             f"bias is {bias!r}; it names dimensions of the bias by letters of {BIAS!r}, in this "
             "order: batch, heads, queries."
+        )
+
+
+def check_soft_cap(soft_cap: float | None) -> None:
+    """Raise unless logits can be capped so.
+
+    Raises
+    ------
+    IllegalCombination
+        The message names the cap and what is allowed.
+    """
+    if soft_cap is not None and not 0 < soft_cap < math.inf:
+        raise IllegalCombination(
+            f"soft_cap is {soft_cap}; it must be a number above 0, or None for logits without one."
         )

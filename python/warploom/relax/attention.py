@@ -26,7 +26,8 @@ from warploom.programs.attention import attention
 from warploom.programs.attention_arguments import check_heads
 from warploom.programs.heads_in_memory import TOKENS_FIRST, HeadsInMemory
 from warploom.relax.attention_operands import Placed, as_it_is, placed
-from warploom.relax.visiting import bound, visited
+from warploom.relax.capped_attention import CAPPED, Options, written_out
+from warploom.relax.visiting import bound, operator_name, visited
 from warploom.target import SM90A
 from warploom.tile import ir
 
@@ -41,7 +42,7 @@ ORDERS, MASK = "warploom.attention_orders", "warploom.attention_mask"
 _BIAS_DTYPES = frozenset({*DTYPES, "float32"})
 #: The operators that compute an attention; the tile program takes the first two.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
-_TAKEN = _OPERATORS[:2]
+_TAKEN = (*_OPERATORS[:2], CAPPED)
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,12 @@ class _Caller(relax.PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if getattr(call.op, "name", "") not in _TAKEN:
+        name = operator_name(call)
+        if name not in _TAKEN:
             return call
         program = attempted("attention", lambda: self._program(call))
+        if program is None and name == CAPPED:  # TVM does not know it
+            return written_out(call, self.builder_.emit)
         return call if program is None else program
 
     def _program(self, call: relax.Call) -> relax.Expr:
@@ -142,7 +146,7 @@ class _Caller(relax.PyExprMutator):
             ATTENTION, _in_words(alike, config or choose(one.problem))
         )
         program = program.with_attr(ORDERS, f"{operands[1].heads.order} {result.order}")
-        program = program.with_attr(MASK, str(call.attrs.causal_mask or ""))
+        program = program.with_attr(MASK, Options.of(call).causal)
         if not _has_legalisation(alike):
             return program
         return with_original(program, _of_tvm(call, operands, result))
@@ -182,15 +186,14 @@ def as_arguments(config: Config) -> dict[str, Any]:
 def _attention(call: relax.Call, places: tuple[HeadsInMemory, ...]) -> Attention:
     q, k, v = map(_shape, call.args[:3])
     tokens, keys, batch = (one if isinstance(one, int) else None for one in (q[1], k[1], q[0]))
-    causal = call.attrs.causal_mask is not None
+    options = Options.of(call)
     problem = AttentionProblem(
-        tokens, max(q[3], v[3]), q[2], k[2], batch or 1, causal, SM90A.name, keys
-    )
+        tokens, max(q[3], v[3]), q[2], k[2], batch or 1, bool(options.causal), SM90A.name, keys,
+        options.soft_cap is not None,
+    )  # fmt: skip
     words = {f"operand {n}": text for n, text in enumerate(operands_of(call.args))}
-    scale = call.attrs.scale
-    words |= {
-        "causal": str(call.attrs.causal_mask or ""), "scale": "" if scale is None else str(scale),
-    }  # fmt: skip
+    scale, cap = ("" if one is None else str(one) for one in (options.scale, options.soft_cap))
+    words |= {"causal": options.causal, "scale": scale, "soft cap": cap}
     words |= {"places": str([astuple(place) for place in places])}
     sizes = {"tokens": tokens, "keys": keys, "batch": batch}
     return Attention(problem, words, sizes, partial(_tile_program, call, places))
@@ -201,7 +204,7 @@ def _tile_program(
 ) -> PrimFunc:
     q, k, v = map(_shape, call.args[:3])
     one_size = tvm_ffi.structural_equal(q[1], k[1])
-    scale = call.attrs.scale
+    options = Options.of(call)
     bias = call.args[3] if len(call.args) > 3 else None
     return attention(
         _rows(q[1], "tokens"),
@@ -209,14 +212,15 @@ def _tile_program(
         q[2],
         k[2],
         q[0] if isinstance(q[0], int) else Var("batch", "int32"),
-        str(call.attrs.causal_mask or "") or False,
+        options.causal or False,
         str(call.args[0].ty.dtype),
-        scale=None if scale is None else float(scale),
+        scale=options.scale,
         operands=places,
         keys=None if one_size else _rows(k[1], "keys"),
         value_dim=v[3],
         bias=None if bias is None else _letters(_shape(bias)),
         bias_dtype=None if bias is None else str(bias.ty.dtype),
+        soft_cap=options.soft_cap,
         **chosen,
     )
 
@@ -255,7 +259,10 @@ def _of_tvm(call: relax.Call, operands: Sequence[Placed], result: HeadsInMemory)
                 for operand, param in zip(operands, params, strict=False)
             ]
             tensors += params[len(operands) :]
-            found = builder.emit(relax.Call(call.op, tensors, call.attrs, call.ty_args))
+            made = relax.Call(call.op, tensors, call.attrs, call.ty_args)
+            if operator_name(call) == CAPPED:
+                made = written_out(builder.normalize(made), builder.emit)
+            found = builder.emit(made)
             if result.order != TOKENS_FIRST.order:
                 order = [TOKENS_FIRST.order.index(letter) for letter in result.order]
                 found = builder.emit(relax.op.permute_dims(found, [*order, 3]))
@@ -271,14 +278,15 @@ def _of_tvm(call: relax.Call, operands: Sequence[Placed], result: HeadsInMemory)
 
 def _in_words(call: relax.Call, config: Config) -> str:
     q, k, v = map(_shape, call.args[:3])
-    causal = call.attrs.causal_mask is not None
-    mask = "causal attention" if causal else "attention"
+    options = Options.of(call)
+    mask = "causal attention" if options.causal else "attention"
     of_keys = "" if tvm_ffi.structural_equal(q[1], k[1]) else f" to {k[1]} keys"
     elements = q[3] if q[3] == v[3] else f"{q[3]} and {v[3]}"
     bias = ", with a bias" if len(call.args) > 3 else ""
+    cap = "" if options.soft_cap is None else f", logits up to {options.soft_cap:g}"
     return (
         f"{mask} of {q[0]} x {q[1]} tokens{of_keys}, {q[2]} heads of {elements} ({k[2]} of keys), "
-        f"{call.args[0].ty.dtype}{bias}\n  tile {config.tile_m} queries x {config.tile_n} keys"
+        f"{call.args[0].ty.dtype}{bias}{cap}\n  tile {config.tile_m} queries x {config.tile_n} keys"
     )
 
 
@@ -299,7 +307,7 @@ def declined_attention(mod: tvm.IRModule) -> dict[tuple[str, ...], str]:
     reasons: dict[tuple[str, ...], str] = {}
 
     def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") in _OPERATORS:
+        if operator_name(expr) in _OPERATORS:
             try:
                 check_attention(expr)
             except Decline as reason:
@@ -319,7 +327,8 @@ def check_attention(call: relax.Call) -> None:
     Decline
         The message names the obstacle: mask, dtype, layout, keys, heads or head dimension.
     """
-    if call.attrs.window_size is not None:
+    options = Options.of(call)
+    if options.windowed:
         raise Decline("the attention has a sliding window; the tile program knows causal masks.")
     if any(getattr(arg.ty.shape, "values", None) is None for arg in call.args):
         raise Decline("shapes of the attention are not known.")

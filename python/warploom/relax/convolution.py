@@ -132,9 +132,23 @@ class Convolution:
         tf32 : bool
             Whether float32 operands may be multiplied as tf32.
         """
-        dtypes = ("float16", "bfloat16", *(("float32",) if tf32 else ()))
         whole = self.groups == 1 and self.filters > 1 and self.terms > 1
-        return whole and self.dtype in dtypes and min(self.result) > 0
+        return whole and self._is_multiplied(tf32)
+
+    def may_be_blocks(self, tf32: bool = False) -> bool:
+        """Whether the tensor cores can multiply it as blocks of its groups.
+
+        Parameters
+        ----------
+        tf32 : bool
+            Whether float32 operands may be multiplied as tf32.
+        """
+        several = self.groups > 1 and not self.is_depthwise
+        return several and self._is_multiplied(tf32)
+
+    def _is_multiplied(self, tf32: bool) -> bool:
+        dtypes = ("float16", "bfloat16", *(("float32",) if tf32 else ()))
+        return self.dtype in dtypes and min(self.result) > 0
 
 
 def _extents(tensor: relax.Expr, layout: str) -> dict[str, Any] | None:

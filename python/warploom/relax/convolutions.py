@@ -20,6 +20,7 @@ from warploom.gemm.tf32 import allows_tf32
 from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolution import Convolution
 from warploom.relax.gather_pixels import GatherPixels
+from warploom.relax.group_blocks import group_blocks
 from warploom.relax.layout_cost import copy_time, saved_time
 from warploom.relax.regions import Regions
 from warploom.relax.sink_permutations import SinkPermutations
@@ -110,9 +111,9 @@ def _layouts(one: Convolution) -> list[str]:
     """Layouts of images, filters and result.
 
     Pictures are gathered from where they are. Threads that follow each other compute channels that
-    do, and read a weight of each where there are groups.
+    do, and read a weight of each where there are groups that are no blocks.
     """
-    if one.groups > 1:
+    if one.groups > 1 and group_blocks(one) is None:
         return [one.last, f"{one.moves}OI", one.last]
     if one.is_gathered and one.channels <= _PICTURE:
         return [one.data, one.kernel, one.last]

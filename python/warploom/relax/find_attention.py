@@ -1,5 +1,7 @@
 """``matmul(softmax(matmul(q, k) * scale + bias), v)`` becomes ``R.nn.attention``.
 
+Where a tanh caps the logits, it becomes :mod:`warploom.relax.capped_attention`.
+
 Models whose attention is written out, and frontends that decompose it, leave two products and a
 softmax, with all logits in memory between them. Casts on the way are left out: the tile program
 keeps logits and weights in float32 until the weights are multiplied. Scales, masks and what is
@@ -20,6 +22,7 @@ from tvm.tirx import FloatImm, IntImm
 
 from warploom.errors import Decline
 from warploom.relax.attention import check_attention
+from warploom.relax.capped_attention import capped_attention
 from warploom.relax.read_softmax import Logits, SoftmaxReader
 from warploom.relax.visiting import visited
 from warploom.target import SM90A
@@ -133,6 +136,8 @@ class _Finder(relax.PyExprMutator):
 
 
 def _call(operands: list[relax.Expr], logits: Logits) -> relax.Call:
+    if logits.soft_cap is not None:
+        return capped_attention(operands, logits.scale, logits.causal or "", logits.soft_cap)
     # TVM multiplies logits, which have the type of operands, by a constant of this type.
     scale = FloatImm(operands[0].ty.dtype, logits.scale)
     return relax.op.nn.attention(*operands, scale=scale, causal_mask=logits.causal)

@@ -28,6 +28,7 @@ from warploom.relax.fuse_gathered import FuseGathered
 from warploom.relax.fuse_operands import FuseOperands
 from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
+from warploom.relax.grouped_convolutions import BlockGroups
 from warploom.relax.keep_gates_apart import KeepGatesApart
 from warploom.relax.kv_cache import ReplaceCacheKernels
 from warploom.relax.lower_rows import LowerRows
@@ -68,7 +69,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     call = CallAttention(measured_attention) if measure else CallAttention()
     passes = [CallTopK(), TurnTransposedConvolutions(), FoldConstants(), MultiplyPowers()]
     passes += [SliceConstantRows(), DropViews()]
-    passes += [LayOutConvolutions(tf32), SinkReshapes()]
+    passes += [LayOutConvolutions(tf32), BlockGroups(tf32), FoldConstants(), SinkReshapes()]
     passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
     passes += [SliceSplits(), KeepGatesApart()]

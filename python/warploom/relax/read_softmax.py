@@ -1,9 +1,9 @@
 """What models compute between the two matmuls of an attention: scales, masks, softmax, guards.
 
-``softmax(matmul(q, k) * scale + bias)`` as frontends and models write it. The scale may be a factor
-of the product, or of q and of k before it (PyTorch gives each its root, so that float16 does not
-overflow). A mask is added, or chosen by ``where``. Behind the softmax PyTorch has rows of zeros
-where a mask leaves no key.
+``softmax(matmul(q, k) * scale + bias)`` as frontends and models write it; a tanh may cap the
+scaled product. The scale may be a factor of the product, or of q and of k before it (PyTorch gives
+each its root, so that float16 does not overflow). A mask is added, or chosen by ``where``. Behind
+the softmax PyTorch has rows of zeros where a mask leaves no key.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Logits:
         Which logits stay: booleans; others are minus infinity.
     causal : str or None
         The mask in a word, as ``causal_mask`` of ``relax.op.nn.attention``.
+    soft_cap : float or None
+        Scaled logits become ``soft_cap * tanh(logit / soft_cap)`` before the bias is added.
     """
 
     q: relax.Expr
@@ -50,6 +52,7 @@ class Logits:
     bias: relax.Expr | None = None
     mask: relax.Expr | None = None
     causal: str | None = None
+    soft_cap: float | None = None
 
 
 class SoftmaxReader:
@@ -94,14 +97,14 @@ class SoftmaxReader:
             expr = self._uncast(chosen.args[2 if mask[1] else 1])
         added = self.called("relax.add", expr)
         if added is not None:
-            sides = [self._scaled(one) for one in added.args]
+            sides = [self._capped(one) for one in added.args]
             product = 0 if sides[0] is not None else 1
             found, bias = sides[product], added.args[1 - product]
         else:
-            found = self._scaled(expr)
+            found = self._capped(expr)
         if found is None:
             return None
-        product, scale = found
+        product, scale, cap = found
         q, of_q = self._without_factor(product.args[0])
         keys, of_keys = self._without_factor(product.args[1])
         shape = [getattr(one.ty.shape, "values", None) for one in (q, keys)]
@@ -110,7 +113,7 @@ class SoftmaxReader:
             causal = _causal(bound(self.mutator, bias), shape[0][-2], shape[1][-1])
         kept = None if mask is None else self._kept(*mask)
         return Logits(
-            q, keys, scale * of_q * of_keys, None if causal else bias, kept, causal
+            q, keys, scale * of_q * of_keys, None if causal else bias, kept, causal, cap
         )
 
     def _uncast(self, expr: relax.Expr) -> relax.Expr:
@@ -118,19 +121,30 @@ class SoftmaxReader:
             expr = cast.args[0]
         return expr
 
-    def _scaled(self, expr: relax.Expr) -> tuple[relax.Call, float] | None:
-        """A product and the constant that it is multiplied by."""
+    def _capped(self, expr: relax.Expr) -> tuple[relax.Call, float, float | None] | None:
+        """A product, the constant that it is multiplied by, and the soft cap of the result."""
+        outer, expr = self._factors(expr)
+        tanh = self.called("relax.tanh", expr)
+        if tanh is None:
+            return self._product(expr, outer, None)
+        if outer <= 0:
+            return None
+        inner, expr = self._factors(tanh.args[0])
+        return self._product(expr, outer * inner, outer)
+
+    def _product(
+        self, expr: relax.Expr, scale: float, cap: float | None
+    ) -> tuple[relax.Call, float, float | None] | None:
+        product = self.called("relax.matmul", expr)
+        return None if product is None else (product, scale, cap)
+
+    def _factors(self, expr: relax.Expr) -> tuple[float, relax.Expr]:
+        """The constant that an expression is multiplied by, and the rest; casts are left out."""
         scale = 1.0
-        while True:
-            expr = self._uncast(expr)
-            product = self.called("relax.matmul", expr)
-            if product is not None:
-                return product, scale
-            found = self._factor(expr)
-            if found is None:
-                return None
+        while (found := self._factor(expr := self._uncast(expr))) is not None:
             expr, factor = found
             scale *= factor
+        return scale, expr
 
     def _factor(self, expr: relax.Expr) -> tuple[relax.Expr, float] | None:
         """A tensor and the number that it is multiplied by; None if it is no such product."""

@@ -37,9 +37,13 @@ def test_formulas_and_statements_say_the_same(causal: bool, rng: np.random.Gener
         print(*sizes, tile)
         problem = AttentionProblem(tokens, head_dim, share * kv_heads, kv_heads, batch, causal)
         together = heads_at_a_time(problem, machine_for(), tile)
-        ordered = bool(rng.integers(2)) and tile[0] > 64
-        expected = attention_work(*sizes, tile, 2, together=together, order_mmas=ordered)
-        found = read(attention(*sizes, tile=tile, stages=2, order_mmas=ordered))
+        ordered, capped = (bool(one) for one in rng.integers(2, size=2))
+        ordered &= tile[0] > 64
+        expected = attention_work(
+            *sizes, tile, 2, together=together, order_mmas=ordered, capped=capped
+        )
+        cap = 30.0 if capped else None
+        found = read(attention(*sizes, tile=tile, stages=2, order_mmas=ordered, soft_cap=cap))
         # How many steps a causal tile has, is looked at of some; masks are, of some steps.
         near = 0.08 if causal else 0.0
         assert math.isclose(found.steps, expected.steps, rel_tol=near)

@@ -74,6 +74,8 @@ class AttentionProblem:
     arch : str
     keys : int or None
         None if there are as many as queries, or a call decides.
+    capped : bool
+        Whether logits have a soft cap.
     """
 
     tokens: int | None
@@ -84,6 +86,7 @@ class AttentionProblem:
     causal: bool = False
     arch: str = SM90A.name
     keys: int | None = None
+    capped: bool = False
 
 
 def choose_attention(problem: AttentionProblem, machine: Machine) -> Config:
@@ -239,7 +242,7 @@ def _time(
     work = attention_work(
         problem.tokens, problem.head_dim, problem.heads, problem.kv_heads, problem.batch,
         problem.causal, (config.tile_m, config.tile_n), config.stages, problem.keys, together,
-        config.order_mmas,
+        config.order_mmas, problem.capped,
     )  # fmt: skip
     three = config.tile_m % (3 * WGMMA_M) == 0
     most = next(most for most in _OF_THREE if problem.head_dim <= most)

@@ -23,7 +23,7 @@ _BYTES, _SUM_BYTES = 2, 4
 def attention_work(
     tokens: int | None, head_dim: int, heads: int, kv_heads: int, batch: int, causal: bool,
     tile: tuple[int, int], stages: int, keys: int | None = None, together: int | None = None,
-    order_mmas: bool = False,
+    order_mmas: bool = False, capped: bool = False,
 ) -> Work:  # fmt: skip
     """What the kernel does; tokens that are dynamic count as ``UNKNOWN_EXTENT``.
 
@@ -44,6 +44,8 @@ def attention_work(
         of a batch if left out.
     order_mmas : bool
         Whether warpgroups issue their MMAs in order.
+    capped : bool
+        Whether logits have a soft cap.
     """
     tokens = tokens or UNKNOWN_EXTENT
     every_key = keys or tokens
@@ -86,7 +88,7 @@ def attention_work(
     return Work(
         grid, repeats, steps, (of_keys, of_values),
         (Mma(kind, queries, keys, wide), Mma(kind, queries, head_dim, keys, True)), (out,),
-        nest=_softmax(queries, keys, head_dim, masked / steps),
+        nest=_softmax(queries, keys, head_dim, masked / steps, capped),
         prologue=(of_queries,),
         # Each element is divided by the total of its row: a reciprocal and its refinement.
         finish=Nest(fma=3.0 * queries * head_dim, mufu=float(queries * head_dim)),
@@ -118,14 +120,17 @@ def steps_of_tiles(tokens: int, keys: int, tile: tuple[int, int]) -> list[int]:
     return [min(-(-(row + 1) * tile[0] // tile[1]), blocks) for row in reversed(range(rows))]
 
 
-def _softmax(queries: int, keys: int, head_dim: int, masked: float) -> Nest:
-    """The statements between the MMAs of a step; ``masked`` instructions a logit mask it."""
+def _softmax(queries: int, keys: int, head_dim: int, masked: float, capped: bool) -> Nest:
+    """The statements between the MMAs of a step; ``masked`` instructions a logit mask it.
+
+    A soft cap is a multiplication and a tanh.
+    """
     logits = queries * keys
     return Nest(
         # Logits are scaled and added; sums are scaled; a row's maximum and total take four.
-        fma=2.0 * logits + queries * (head_dim + 4),
+        fma=(2.0 + capped) * logits + queries * (head_dim + 4),
         alu=logits * (1 + masked),
-        mufu=float(logits + queries),
+        mufu=float((1 + capped) * logits + queries),
         convert=logits / 2,
         reductions=2.0,
     )
