@@ -138,8 +138,11 @@ def _grouped(groups: int) -> tirx.PrimFunc:
         (lambda: _grouped(64), "tells products apart, as groups of a convolution do"),
         (lambda: Convolution(c=12).function().func, "rows of X have 12 elements"),
         (lambda: Convolution(stride=(9, 9), h=40, w=40).function().func, "X is read at"),
+        (lambda: Convolution(w=1).function().func, "X has an extent of 1 where .* several taps"),
+        (lambda: Convolution(w=1, padding=(0, 1, 0, 1), taps=(1, 1)).function().func,
+         "X has an extent of 1 where the result has more"),
     ],
-    ids=["groups", "depthwise", "channels", "large stride"],
+    ids=["groups", "depthwise", "channels", "large stride", "taps of a pixel", "padded pixel"],
 )
 def test_what_is_left_alone(func: object, reason: str) -> None:
     with pytest.raises(Decline, match=reason):

@@ -262,6 +262,36 @@ def test_grouped_convolutions(number: int, free: None, rng: np.random.Generator)
     _assert_close(_run(module, [x, w, bias]), wanted)
 
 
+#: Convolutions of volumes: channels, filters, size, taps, options, and kernels on tensor cores.
+_VOLUMES: dict[str, tuple[int, int, tuple[int, ...], tuple[int, ...], dict[str, Any], int]] = {
+    "cubes": (16, 24, (4, 5, 6), (3, 3, 3), {"padding": 1}, 1),
+    "strides": (16, 8, (5, 8, 7), (3, 3, 3), {"padding": 1, "strides": 2}, 1),
+    "times": (24, 16, (6, 4, 4), (3, 1, 1), {"padding": (1, 0, 0)}, 1),
+    "images": (8, 16, (3, 6, 6), (1, 3, 3), {"padding": (0, 1, 1), "dilation": (1, 2, 2)}, 1),
+    "stem": (3, 16, (4, 9, 9), (3, 5, 5), {"padding": (1, 2, 2), "strides": (1, 2, 2)}, 1),
+    "tubelets": (3, 32, (4, 8, 12), (2, 4, 4), {"strides": (2, 4, 4)}, 1),
+    "depthwise": (8, 8, (3, 5, 5), (3, 3, 3), {"padding": 1, "groups": 8}, 0),
+    "groups": (16, 16, (3, 5, 5), (3, 3, 3), {"padding": 1, "groups": 2}, 0),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", _VOLUMES)
+@pytest.mark.some(2)
+def test_convolutions_of_volumes(name: str, free: None, rng: np.random.Generator) -> None:
+    channels, filters, size, taps, options, count = _VOLUMES[name]
+    shapes = [(2, channels, *size), (filters, channels // options.get("groups", 1), *taps)]
+    module = _chain(lambda builder, x, w: op.nn.relu(builder.emit(op.nn.conv3d(x, w, **options))),
+                    *shapes)  # fmt: skip
+    assert sum(one.on_tensor_cores for one in inspect(module)) == count
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
+    w /= np.float16(np.prod(shapes[1][1:]) ** 0.5)
+    options = {{"strides": "stride"}.get(name, name): value for name, value in options.items()}
+    exact = (torch.tensor(one, dtype=torch.float64) for one in (x, w))
+    wanted = torch.relu(torch.nn.functional.conv3d(*exact, **options)).numpy()
+    _assert_close(_run(module, [x, w]), wanted)
+
+
 @pytest.mark.parametrize(("size", "laid_out"), [(28, True), (2, False)])
 def test_channels_with_filters_of_their_own_are_last_where_that_pays(size, laid_out) -> None:
     def depthwise(builder: relax.BlockBuilder, x: Any, w: Any) -> Any:

@@ -85,19 +85,20 @@ def operand_faults(gemm: GemmFunction) -> Iterator[tuple[Operand, Decline]]:
 
 
 def _check_pixels(gemm: GemmFunction, load: TensorLoad) -> None:
-    """TVM describes no copy of several pixels where the image has one, with padding around it.
+    """TVM describes no copy of padding around a single pixel: it reads that one instead.
 
     Raises
     ------
     Decline
-        If an image is so.
+        If an image has an extent of 1 that pixels of the result, or taps, go beyond.
     """
-    pixels = {axis.var for axis in gemm.pixels}
+    moving = {axis.var for axis in (*gemm.pixels, *gemm.summed)}
     for index, extent in zip(load.indices, load.source.shape, strict=True):
-        if ir.is_constant(extent, 1) and ir.uses(index) & pixels:
+        if ir.is_constant(extent, 1) and ir.uses(index) & moving:
             raise Decline(
-                f"{load.source.name} has an extent of 1 where the result has more, all padding; "
-                "TVM describes no such copy, so leave taps out that see nothing but padding."
+                f"{load.source.name} has an extent of 1 where the result has more, or several "
+                "taps, all but one in padding; TVM describes no such copy, so leave taps out that "
+                "see nothing but padding."
             )
 
 

@@ -1,4 +1,4 @@
-"""A call of ``relax.nn.conv1d`` or ``conv2d``, whatever its layouts, as sizes by name."""
+"""A call of ``relax.nn.conv1d``, ``conv2d`` or ``conv3d``, in any layout, as sizes by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warploom.target import TMA
 from warploom.target.dtypes import bits_of
 
 #: By operator: the dimensions of an image that a filter moves along.
-_MOVES = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW"}
+_MOVES = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW", "relax.nn.conv3d": "DHW"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Convolution:
     ----------
     call : relax.Call
     moves : str
-        The dimensions of an image by their letters in layouts: ``"HW"``, or ``"W"``.
+        The dimensions of an image by their letters in layouts: ``"HW"``, ``"W"`` or ``"DHW"``.
     images : Expr
         Their number; maybe unknown.
     channels, filters, groups : int

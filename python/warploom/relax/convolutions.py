@@ -20,7 +20,7 @@ from warploom.gemm.tf32 import allows_tf32
 from warploom.relax.align_broadcasts import AlignBroadcasts
 from warploom.relax.convolution import Convolution
 from warploom.relax.gather_pixels import GatherPixels
-from warploom.relax.group_blocks import group_blocks
+from warploom.relax.group_blocks import MOST_MOVES, group_blocks
 from warploom.relax.layout_cost import copy_time, saved_time
 from warploom.relax.regions import Regions
 from warploom.relax.sink_permutations import SinkPermutations
@@ -104,7 +104,8 @@ def _convolutions(func: relax.Function) -> list[Convolution]:
 def _is_candidate(one: Convolution, tf32: bool) -> bool:
     """Whether a convolution is NCHW, and a GEMM in NHWC, or of groups and may follow others."""
     first = f"NC{one.moves}" == one.data == one.stored and one.kernel == f"OI{one.moves}"
-    return first and (one.groups > 1 or one.may_be_gemm(tf32))
+    follows = one.groups > 1 and len(one.moves) <= MOST_MOVES
+    return first and (follows or one.may_be_gemm(tf32))
 
 
 def _layouts(one: Convolution) -> list[str]:

@@ -15,6 +15,8 @@ from warploom.target.dtypes import bits_of
 
 #: Channels that an MMA of 16 bits contracts, and columns below which MMAs take as long.
 _LEAST_CHANNELS, _LEAST_FILTERS = 16, 64
+#: Dimensions of an image with groups: TMA loads them beside images, blocks and channels.
+MOST_MOVES = 2
 #: Products by which a block may exceed another one, for the longer rows that it loads.
 _EQUAL = 1.01
 
@@ -55,8 +57,10 @@ def group_blocks(convolution: Convolution) -> GroupBlocks | None:
     -------
     GroupBlocks or None
         None if there are no groups, if each channel has a filter of its own, if rows of no block
-        are multiples of 16 bytes, or if TMA takes no such strides.
+        are multiples of 16 bytes, or if TMA takes no such strides or as many dimensions.
     """
+    if len(convolution.moves) > MOST_MOVES:
+        return None
     groups, unit = convolution.groups, 8 * ALIGN // bits_of(convolution.dtype)
     if groups == 1 or convolution.is_depthwise or convolution.is_gathered:
         return None

@@ -22,7 +22,7 @@ from warploom.relax.visiting import visited
 def BlockGroups(tf32: bool = False) -> tvm.transform.Pass:
     """A pass that makes convolutions of blocks of those with groups of several channels.
 
-    Those of lines and images of 16 bits whose channels are last. To be run behind
+    Those of lines and images of 16 bits, whose channels are last. To be run behind
     :func:`warploom.relax.convolutions.LayOutConvolutions`, before constants are computed and before
     ``LegalizeOps``.
 
