@@ -335,9 +335,9 @@ def register_instructions() -> None:
 
 @functools.cache
 def _register_relax_operators() -> None:
-    from warploom.relax import capped_attention
+    from warploom.relax import attention_operator
 
-    capped_attention.register()
+    attention_operator.register()
 
 
 def _tuner() -> Any:

@@ -42,6 +42,7 @@ class Case:
     dynamic: bool
     masked: float | None
     soft_cap: float | None = None
+    bias_batch: int | None = None
 
     def program(self, arch: str) -> Any:
         tokens, keys, batch = self.tokens, self.keys, self.batch
@@ -53,6 +54,7 @@ class Case:
             tokens, self.head_dim, self.heads, self.kv_heads, batch, self.causal, self.dtype,
             tokens_first=self.tokens_first, arch=arch, keys=keys, value_dim=self.value_dim,
             bias=self.bias, bias_dtype=self.bias_dtype, soft_cap=self.soft_cap,
+            bias_batch=self.bias_batch,
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> list[np.ndarray]:
@@ -65,7 +67,7 @@ class Case:
             rng.standard_normal((self.batch, *size), np.float32).astype(kind) for size in sizes
         ]
         if self.bias is not None:
-            whole = {"b": self.batch, "h": self.heads, "q": self.tokens}
+            whole = {"b": self.bias_batch or self.batch, "h": self.heads, "q": self.tokens}
             shape = [size if letter in self.bias else 1 for letter, size in whole.items()]
             bias = rng.standard_normal((*shape, self.keys), np.float32)
             if self.masked is not None:  # from the first key on, but not all
@@ -79,6 +81,8 @@ class Case:
         logits = q @ k.swapaxes(2, 3) / math.sqrt(self.head_dim)
         if self.soft_cap is not None:
             logits = self.soft_cap * np.tanh(logits / self.soft_cap)
+        if self.bias_batch is not None:
+            bias = np.tile(bias, (self.batch // self.bias_batch, 1, 1, 1))
         logits = logits + bias
         ahead = abs(self.keys - self.tokens) if self.causal == "BottomRight" else 0
         if self.causal:
@@ -99,11 +103,13 @@ def draw(rng: np.random.Generator) -> Case:
     causal = of(False, True, "TopLeft", "BottomRight")
     bias = of(None, "", "b", "q", "bq", "bhq")
     masked = of(None, *_MASKED) if not causal else None  # a row may see keys that are masked alone
+    batch, bias_batch = of((1, None), (2, None), (2, 1), (4, 2))
+    bias_batch = bias_batch if "b" in (bias or "") else None
     bias_dtype = "float32" if masked is not None else of("float16", "bfloat16", "float32")
     return Case(
         tokens, keys, head_dim, of(head_dim, 8 * int(rng.integers(1, 17))), kv_heads * of(1, 2),
-        kv_heads, of(1, 2), causal, dtype, of(True, False), bias, bias_dtype, of(True, False),
-        masked, of(None, float(rng.uniform(0.5, 8))),
+        kv_heads, batch, causal, dtype, of(True, False), bias, bias_dtype, of(True, False),
+        masked, of(None, float(rng.uniform(0.5, 8))), bias_batch,
     )  # fmt: skip
 
 

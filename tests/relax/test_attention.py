@@ -15,7 +15,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm.tirx import Var
 
 import warploom
-from warploom.relax.capped_attention import capped_attention, written_out
+from warploom.relax.attention_operator import attention_call, written_out
 from warploom.relax.find_attention import FindAttention
 from warploom.relax.inspect import inspect
 from warploom.relax.permutations import JoinPermutations
@@ -170,6 +170,9 @@ def test_transposes_around_attention_are_no_kernels(types, rng) -> None:
         (lambda emit, s: emit(op.nn.relu(s)), "no softmax"),
         (lambda emit, s: emit(op.nn.softmax(emit(op.nn.relu(s)), axis=-1)), "other logits"),
         (lambda emit, s: emit(op.nn.softmax(emit(op.multiply(s, s)), axis=-1)), "no constant"),
+        (lambda emit, s: emit(op.reshape(emit(op.nn.softmax(emit(op.reshape(s, (2, 4, 32, 128))),
+                                                            axis=-1)), s.ty.shape)),
+         "other rows"),
         (lambda emit, s: emit(op.nn.softmax(_capped(emit, s, -3.0), axis=-1)), "a cap below 0"),
         (lambda emit, s: emit(op.nn.softmax(_capped(emit, emit(op.add(s, s)), 3.0), axis=-1)),
          "a sum in the cap"),
@@ -190,15 +193,18 @@ def test_what_is_no_attention_stays(change, why) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", ["", "TopLeft", "BottomRight"])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.some(1)
-def test_a_capped_attention_can_be_written_out(causal: str, biased: bool, rng) -> None:
+@pytest.mark.parametrize("biases", [0, 1, 2, 4])
+@pytest.mark.parametrize("cap", [1.5, None])
+@pytest.mark.some(2)
+def test_an_attention_of_our_own_can_be_written_out(
+    causal: str, biases: int, cap: float | None, rng: np.random.Generator
+) -> None:
     """As it is where no kernel computes it, and where a kernel cannot be built."""
-    types = [_tensor(2, 9, 4, 40), *[_tensor(2, 12, 4, 40)] * 2]
-    types += [_tensor(1, 4, 9, 12, dtype="float32")] if biased else []
+    types = [_tensor(4, 9, 2, 40), *[_tensor(4, 12, 2, 40)] * 2]
+    types += [_tensor(biases, 2, 9, 12, dtype="float32")] if biases else []
 
     def call(emit: Any, *operands: relax.Expr) -> relax.Expr:
-        return emit(capped_attention(operands, 0.4, causal, 1.5))
+        return emit(attention_call(operands, 0.4, causal, cap))
 
     def write(emit: Any, *operands: relax.Expr) -> relax.Expr:
         made = relax.BlockBuilder().normalize(call(lambda x: x, *operands))
@@ -208,7 +214,9 @@ def test_a_capped_attention_can_be_written_out(causal: str, biased: bool, rng) -
     assert _kernels(modules[0]) == ["attention"]
     arrays = _arrays(tuple(types), rng)
     q, k, v, *bias = (array.astype(float) for array in arrays)
-    logits = 1.5 * np.tanh(np.einsum("bnhd,bmhd->bhnm", q, k) * 0.4 / 1.5) + (bias or [0])[0]
+    logits = np.einsum("bnhd,bmhd->bhnm", q, k) * 0.4
+    logits = logits if cap is None else cap * np.tanh(logits / cap)
+    logits += np.tile(bias[0], (4 // biases, 1, 1, 1)) if biases else 0
     if causal:
         seen = np.tri(9, 12, 3 if causal == "BottomRight" else 0, dtype=bool)
         logits = np.where(seen, logits, -np.inf)

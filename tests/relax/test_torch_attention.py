@@ -102,6 +102,23 @@ class Packed(nn.Module):
         return (weights @ v).transpose(1, 2).reshape(x.shape)
 
 
+class Windows(nn.Module):
+    """Windows of images: a bias of heads, and a mask of each window of an image."""
+
+    def __init__(self, windows: int) -> None:
+        super().__init__()
+        self.qkv, self.windows = nn.Linear(_WIDTH, 3 * _WIDTH), windows
+        self.bias = nn.Parameter(torch.randn(_HEADS, 17, 17))
+        self.register_buffer("mask", torch.randn(windows, 17, 17).sign().clamp(max=0) * 100)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, _HEADS, _DIM).permute(2, 0, 3, 1, 4)
+        logits = (q * _DIM**-0.5) @ k.transpose(-2, -1) + self.bias
+        apart = logits.view(-1, self.windows, _HEADS, 17, 17) + self.mask[:, None]
+        weights = apart.view(logits.shape).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(x.shape)
+
+
 class Rotated(nn.Module):
     """Half of the elements of each head of q and k are rotated, in float32."""
 
@@ -145,6 +162,8 @@ _CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
     "packed, of heads": (lambda: Packed(True), (_X,), 2),
     "packed, with norms": (lambda: Packed(False, True), (_X,), 7),
     "rotated": (Rotated, (_X,), 7),
+    "windows": (lambda: Windows(2), ((6, 17, _WIDTH),), 2),
+    "windows of one image": (lambda: Windows(4), ((4, 17, _WIDTH),), 2),
 }  # fmt: skip
 
 

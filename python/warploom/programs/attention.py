@@ -62,6 +62,7 @@ def attention(
     operands: Sequence[HeadsInMemory] | None = None,
     order_mmas: bool | None = None,
     soft_cap: float | None = None,
+    bias_batch: int | None = None,
 ) -> PrimFunc:
     """O = softmax(Q Kᵀ / sqrt(head_dim) + bias) V for each head.
 
@@ -105,6 +106,9 @@ def attention(
         Whether warpgroups issue their MMAs in order, on Hopper; by default as chosen.
     soft_cap : float, optional
         Scaled logits become ``soft_cap * tanh(logit / soft_cap)``, before the bias and the mask.
+    bias_batch : int, optional
+        The batch of a bias with a ``"b"``, if it is less than that of Q: the bias of batch ``b`` is
+        that of ``b % bias_batch``, as windows of images share their masks.
 
     Returns
     -------
@@ -195,11 +199,12 @@ def attention(
 
     def added(of: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
         """The bias of a logit, of the last one for those outside."""
-        place = {"b": b, "h": h, "q": T.min(query, tokens - 1)}
+        batch_of = b if bias_batch is None else b % bias_batch
+        place = {"b": batch_of, "h": h, "q": T.min(query, tokens - 1)}
         indices = [place[letter] if letter in bias else 0 for letter in BIAS]
         return T.cast(of[(*indices, T.min(key, keys - 1))], "float32")
 
-    sizes = {"b": batch, "h": heads, "q": tokens}
+    sizes = {"b": bias_batch or batch, "h": heads, "q": tokens}
     biased, masked, capped = bias is not None, bool(causal), soft_cap is not None
     together = heads_at_a_time(problem, machine_for(), (bm, bn)) if masked else heads
     # Of a batch that the launch knows, heads of one time belong to one of it.

@@ -26,7 +26,7 @@ from warploom.programs.attention import attention
 from warploom.programs.attention_arguments import check_heads
 from warploom.programs.heads_in_memory import TOKENS_FIRST, HeadsInMemory
 from warploom.relax.attention_operands import Placed, as_it_is, placed
-from warploom.relax.capped_attention import CAPPED, Options, written_out
+from warploom.relax.attention_operator import OPERATOR, Options, bias_batch, written_out
 from warploom.relax.visiting import bound, operator_name, visited
 from warploom.target import SM90A
 from warploom.tile import ir
@@ -42,7 +42,7 @@ ORDERS, MASK = "warploom.attention_orders", "warploom.attention_mask"
 _BIAS_DTYPES = frozenset({*DTYPES, "float32"})
 #: The operators that compute an attention; the tile program takes the first two.
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias", "relax.nn.attention_var_len")
-_TAKEN = (*_OPERATORS[:2], CAPPED)
+_TAKEN = (*_OPERATORS[:2], OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Caller(relax.PyExprMutator):
         if name not in _TAKEN:
             return call
         program = attempted("attention", lambda: self._program(call))
-        if program is None and name == CAPPED:  # TVM does not know it
+        if program is None and name == OPERATOR:  # TVM does not know it
             return written_out(call, self.builder_.emit)
         return call if program is None else program
 
@@ -221,6 +221,7 @@ def _tile_program(
         bias=None if bias is None else _letters(_shape(bias)),
         bias_dtype=None if bias is None else str(bias.ty.dtype),
         soft_cap=options.soft_cap,
+        bias_batch=None if bias is None else bias_batch(call.args[0], bias),
         **chosen,
     )
 
@@ -260,7 +261,7 @@ def _of_tvm(call: relax.Call, operands: Sequence[Placed], result: HeadsInMemory)
             ]
             tensors += params[len(operands) :]
             made = relax.Call(call.op, tensors, call.attrs, call.ty_args)
-            if operator_name(call) == CAPPED:
+            if operator_name(call) == OPERATOR:
                 made = written_out(builder.normalize(made), builder.emit)
             found = builder.emit(made)
             if result.order != TOKENS_FIRST.order:
@@ -360,11 +361,14 @@ def check_attention(call: relax.Call) -> None:
     if not all(tvm_ffi.structural_equal(one[0], q[0]) for one in (k, v)):
         raise Decline(f"batches of q, k and v are {q[0]}, {k[0]} and {v[0]}; make them equal.")
     if len(call.args) > 3:
-        _check_bias(call.args[3], q, k)
+        _check_bias(call.args[3], q, k, operator_name(call) == OPERATOR)
 
 
-def _check_bias(bias: relax.Expr, q: list[Any], k: list[Any]) -> None:
+def _check_bias(bias: relax.Expr, q: list[Any], k: list[Any], by_turns: bool) -> None:
     shape = _shape(bias)
+    known = len(shape) == 4 and isinstance(q[0], int) and isinstance(shape[0], int)
+    if by_turns and known and q[0] % shape[0] == 0:
+        shape[0] = 1  # as one that is broadcast
     whole = [q[0], q[2], q[1]]
     broadcast = (
         (isinstance(extent, int) and extent == 1) or tvm_ffi.structural_equal(extent, size)

@@ -1,6 +1,7 @@
 """``matmul(softmax(matmul(q, k) * scale + bias), v)`` becomes ``R.nn.attention``.
 
-Where a tanh caps the logits, it becomes :mod:`warploom.relax.capped_attention`.
+Where a tanh caps the logits, or batches have a bias in turn, it becomes the operator of
+:mod:`warploom.relax.attention_operator`.
 
 Models whose attention is written out, and frontends that decompose it, leave two products and a
 softmax, with all logits in memory between them. Casts on the way are left out: the tile program
@@ -22,7 +23,7 @@ from tvm.tirx import FloatImm, IntImm
 
 from warploom.errors import Decline
 from warploom.relax.attention import check_attention
-from warploom.relax.capped_attention import capped_attention
+from warploom.relax.attention_operator import attention_call, bias_batch
 from warploom.relax.read_softmax import Logits, SoftmaxReader
 from warploom.relax.visiting import visited
 from warploom.target import SM90A
@@ -85,9 +86,7 @@ class _Finder(relax.PyExprMutator):
         shapes = [getattr(getattr(one.ty, "shape", None), "values", None) for one in operands]
         if any(shape is None for shape in shapes):
             return None
-        count = len(shapes[0])
-        if any(len(shape) != count for shape in shapes[1:3]) or len(shapes[-1]) > count:
-            return None
+        count = max(map(len, shapes[:3]))
         if count > 4:
             merged = [_merged_batches(shape) for shape in shapes]
             if any(shape is None for shape in merged):
@@ -99,7 +98,9 @@ class _Finder(relax.PyExprMutator):
             of_four = [*merged[0][:3], merged[2][3]]
             found = self._attention(operands, logits, of_four)
             return None if found is None else self._emit(relax.op.reshape(found, result))
-        if count not in _ORDERS:
+        if count not in _ORDERS or any(len(shape) != count for shape in shapes[:3]):
+            return None
+        if len(shapes[-1]) > count:
             return None
         orders = [*_ORDERS[count], tuple(range(count))][: len(operands)]
         # Of a bias, dimensions that it is broadcast along are missing.
@@ -136,8 +137,9 @@ class _Finder(relax.PyExprMutator):
 
 
 def _call(operands: list[relax.Expr], logits: Logits) -> relax.Call:
-    if logits.soft_cap is not None:
-        return capped_attention(operands, logits.scale, logits.causal or "", logits.soft_cap)
+    by_turns = len(operands) > 3 and bias_batch(operands[0], operands[3]) is not None
+    if logits.soft_cap is not None or by_turns:
+        return attention_call(operands, logits.scale, logits.causal or "", logits.soft_cap)
     # TVM multiplies logits, which have the type of operands, by a constant of this type.
     scale = FloatImm(operands[0].ty.dtype, logits.scale)
     return relax.op.nn.attention(*operands, scale=scale, causal_mask=logits.causal)

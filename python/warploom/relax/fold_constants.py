@@ -105,6 +105,19 @@ def _triangle(function: Callable[..., Any]) -> Compute:
     return compute
 
 
+def _remainder(call: relax.Call, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Of whole numbers for which all roundings of the quotient are the same."""
+    whole = x.dtype == y.dtype and np.issubdtype(x.dtype, np.integer)
+    return np.mod(x, y) if whole and (x >= 0).all() and (y > 0).all() else None
+
+
+def _taken(call: relax.Call, x: np.ndarray, indices: np.ndarray) -> np.ndarray | None:
+    axis = call.attrs.axis
+    extent = x.size if axis is None else x.shape[int(axis)]
+    inside = ((indices >= 0) & (indices < extent)).all()
+    return np.take(x, indices, None if axis is None else int(axis)) if inside else None
+
+
 def _order(call: relax.Call) -> list[int] | None:
     return None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes]
 
@@ -136,7 +149,8 @@ _OPERATORS: dict[str, Compute] = {
         "arange": _arange, "tril": _triangle(np.tril), "triu": _triangle(np.triu),
         "negative": _elementwise(np.negative), "logical_not": _elementwise(np.logical_not),
         "add": _same_dtype(np.add), "subtract": _same_dtype(np.subtract),
-        "multiply": _same_dtype(np.multiply), "logical_and": _elementwise(np.logical_and),
+        "multiply": _same_dtype(np.multiply), "mod": _remainder, "take": _taken,
+        "logical_and": _elementwise(np.logical_and),
         "logical_or": _elementwise(np.logical_or), "where": _elementwise(np.where),
         "equal": _elementwise(np.equal), "not_equal": _elementwise(np.not_equal),
         "less": _elementwise(np.less), "less_equal": _elementwise(np.less_equal),

@@ -69,8 +69,8 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     call = CallAttention(measured_attention) if measure else CallAttention()
     passes = [CallTopK(), TurnTransposedConvolutions(), FoldConstants(), MultiplyPowers()]
     passes += [SliceConstantRows(), DropViews()]
-    passes += [LayOutConvolutions(tf32), BlockGroups(tf32), FoldConstants(), SinkReshapes()]
-    passes += [FindAttention(), JoinPermutations(), call, JoinPermutations()]
+    passes += [LayOutConvolutions(tf32), BlockGroups(tf32), SinkReshapes(), FindAttention()]
+    passes += [FoldConstants(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
     passes += [SliceSplits(), KeepGatesApart()]
     return [*map(_on_hopper, passes), CallTilePrograms()]

@@ -20,10 +20,13 @@ from tvm.ir.expr import GenericConst
 from tvm.tirx import IntImm
 
 from warploom.relax.attention import DTYPES
+from warploom.relax.summed_bias import SummedBias, Term
 from warploom.relax.visiting import bound, operator_name
 
 #: A logit this low has no weight beside any other one, whatever is added to it.
 _NO_WEIGHT = -1e30
+#: A product, the constant that it is multiplied by, and the soft cap of the result.
+_Product = tuple[relax.Call, float, float | None]
 #: Operators that keep elements, through which a factor is taken out of an operand.
 _MOVES = ("relax.permute_dims", "relax.reshape")
 
@@ -95,16 +98,14 @@ class SoftmaxReader:
             if mask is None:
                 return None
             expr = self._uncast(chosen.args[2 if mask[1] else 1])
-        added = self.called("relax.add", expr)
-        if added is not None:
-            sides = [self._capped(one) for one in added.args]
-            product = 0 if sides[0] is not None else 1
-            found, bias = sides[product], added.args[1 - product]
-        else:
-            found = self._capped(expr)
+        found = self._sum(expr)
         if found is None:
             return None
-        product, scale, cap = found
+        (product, scale, cap), terms = found
+        if terms:
+            bias = SummedBias(self.mutator.builder_.emit).of(terms, product)
+            if bias is None:
+                return None
         q, of_q = self._without_factor(product.args[0])
         keys, of_keys = self._without_factor(product.args[1])
         shape = [getattr(one.ty.shape, "values", None) for one in (q, keys)]
@@ -121,7 +122,23 @@ class SoftmaxReader:
             expr = cast.args[0]
         return expr
 
-    def _capped(self, expr: relax.Expr) -> tuple[relax.Call, float, float | None] | None:
+    def _sum(self, expr: relax.Expr) -> tuple[_Product, list[Term]] | None:
+        """A product and what is added to it, perhaps where its batches are several dimensions."""
+        expr = self._uncast(expr)
+        found = self._capped(expr)
+        if found is not None:
+            return found, []
+        reshape = self.called("relax.reshape", expr)
+        if reshape is not None:
+            return self._sum(reshape.args[0]) if _splits_batch(reshape) else None
+        added = self.called("relax.add", expr)
+        for number in range(2 if added is not None else 0):
+            found = self._sum(added.args[number])
+            if found is not None:
+                return found[0], [*found[1], Term(added.args[1 - number], added.ty.shape)]
+        return None
+
+    def _capped(self, expr: relax.Expr) -> _Product | None:
         """A product, the constant that it is multiplied by, and the soft cap of the result."""
         outer, expr = self._factors(expr)
         tanh = self.called("relax.tanh", expr)
@@ -132,9 +149,7 @@ class SoftmaxReader:
         inner, expr = self._factors(tanh.args[0])
         return self._product(expr, outer * inner, outer)
 
-    def _product(
-        self, expr: relax.Expr, scale: float, cap: float | None
-    ) -> tuple[relax.Call, float, float | None] | None:
+    def _product(self, expr: relax.Expr, scale: float, cap: float | None) -> _Product | None:
         product = self.called("relax.matmul", expr)
         return None if product is None else (product, scale, cap)
 
@@ -262,6 +277,14 @@ def _same_rows(reshape: relax.Call) -> bool:
             del extents[0]
         shapes.append(extents)
     return tvm_ffi.structural_equal(*shapes)
+
+
+def _splits_batch(reshape: relax.Call) -> bool:
+    """Whether a reshape of logits keeps all but the dimensions of the batch."""
+    shapes = [getattr(one.ty.shape, "values", None) for one in (reshape, reshape.args[0])]
+    if None in shapes or min(map(len, shapes)) < 4:
+        return False
+    return tvm_ffi.structural_equal(*(list(shape)[-3:] for shape in shapes))
 
 
 def _along_last(softmax: relax.Call) -> bool:
