@@ -282,6 +282,31 @@ def test_constants_are_folded_before_functions_are_made(rng) -> None:
     np.testing.assert_allclose(found[:, :3], wanted[:, :3], atol=2e-2)
 
 
+@pytest.mark.parametrize(
+    ("indices", "axis", "folded"),
+    [([3, 4, 5, 6, 7, 8], 0, True), ([0, 2], 1, True), ([5, 0], None, True),
+     ([-1, 2, 3], 0, False), ([0, 6], 1, False)],
+)  # fmt: skip
+def test_constant_rows_of_constants_are_taken_once(indices, axis, folded, rng) -> None:
+    """As a model rolls an image; TVM computes what lies outside, or a remainder below zero."""
+    table = rng.standard_normal((9,) if axis is None else (9, 4)).astype("float32")
+
+    def make(emit: Any, x: relax.Expr) -> relax.Expr:
+        places = relax.const(np.array(indices, "int64"), "int64")
+        if axis == 0:
+            places = emit(op.mod(places, relax.const(6, "int64")))
+        return emit(op.add(x, emit(op.take(relax.const(table), places, axis, mode="clip"))))
+
+    places = np.array(indices) % 6 if axis == 0 else np.array(indices)
+    wanted = np.take(table, places, axis, mode="clip")
+    module = _module(make, _tensor(*wanted.shape, dtype="float32"))
+    made = FoldConstants()(module)
+    assert (_operators(made) == ["add"]) == folded
+    if folded:
+        x = rng.standard_normal(wanted.shape).astype("float32")
+        np.testing.assert_allclose(_run(made, x), x + wanted, rtol=1e-6)
+
+
 def test_a_convolution_gets_another_tile_where_the_best_is_no_box_of_pixels() -> None:
     """Tiles of 192 pixels in steps of 2 span more than TMA loads at once."""
 
