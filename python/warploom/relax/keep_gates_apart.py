@@ -22,7 +22,9 @@ _BROADCASTS = {
     "relax.multiply": topi.multiply, "relax.add": topi.add, "relax.subtract": topi.subtract,
     "relax.divide": topi.divide, "relax.maximum": topi.maximum, "relax.minimum": topi.minimum,
 }  # fmt: skip
-_PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d"})
+_PRODUCTS = frozenset(
+    {"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"}
+)
 #: Operators that FuseOps joins to a product: of each element, or none.
 _EPILOGUES = frozenset({
     *_BROADCASTS, *(f"relax.{name}" for name in (

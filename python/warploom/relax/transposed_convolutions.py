@@ -18,13 +18,17 @@ from warploom.relax.attention import DTYPES
 from warploom.relax.visiting import known_extents, operator_name, visited
 
 #: By operator: the dimensions that a filter moves along.
-_MOVES = {"relax.nn.conv1d_transpose": "W", "relax.nn.conv2d_transpose": "HW"}
+_MOVES = {
+    "relax.nn.conv1d_transpose": "W", "relax.nn.conv2d_transpose": "HW",
+    "relax.nn.conv3d_transpose": "DHW",
+}  # fmt: skip
+_CONVOLVE = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 #: Channels of 16 bits that TMA loads.
 _UNIT = 8
 
 
 def TurnTransposedConvolutions() -> tvm.transform.Pass:
-    """A pass that makes convolutions of ``conv1d_transpose`` and ``conv2d_transpose``.
+    """A pass that makes convolutions of ``conv1d_transpose`` to ``conv3d_transpose``.
 
     Those of 16 bits, in NCHW, of one group and without dilation, whose channels are a multiple of
     8. To be run before passes that lay convolutions out and compute constants.
@@ -51,7 +55,7 @@ class _Turner(relax.PyExprMutator):
         steps = [-(-tap // stride) for tap, stride in zip(taps, strides, strict=True)]
         wide = self._filters(weight, strides, steps)
         padding = [step - 1 for step in steps]
-        convolve = relax.op.nn.conv1d if len(taps) == 1 else relax.op.nn.conv2d
+        convolve = _CONVOLVE[len(taps)]
         made = self._emit(
             convolve(x, wide, padding=padding * 2, out_dtype=call.attrs.out_dtype or None)
         )
