@@ -96,7 +96,7 @@ def test_other_targets_stay_as_they_are(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(found[0], _expected(arrays), rtol=3e-2, atol=3e-2)
 
 
-@pytest.mark.parametrize(("arch", "more"), [("sm_80", 1), ("sm_90", 1), ("sm_90a", 28)])
+@pytest.mark.parametrize(("arch", "more"), [("sm_80", 1), ("sm_90", 1), ("sm_90a", 30)])
 def test_passes_of_other_gpus_stay_as_they_are(arch: str, more: int) -> None:
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     names = [one.info.name for one in cuda.legalize_passes(target)]
@@ -251,10 +251,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "model in" in capsys.readouterr().err
 
 
-def _convolution(stride: int, size: int, groups: int = 1) -> tvm.IRModule:
+def _convolution(stride: int, size: int, groups: int = 1, filters: int = 24) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 8, 16, 32), "float16"))
-    w = relax.Var("w", relax.TensorType((24, size, size, 32 // groups), "float16"))
+    w = relax.Var("w", relax.TensorType((filters, size, size, 32 // groups), "float16"))
     with builder.function("main", [x, w]):
         with builder.dataflow():
             made = relax.op.nn.conv2d(
@@ -284,8 +284,13 @@ def test_convolutions_are_gemms(size: int, stride: int, rng: np.random.Generator
     assert_rounded(found, np.maximum(wanted, 0))
 
 
-def test_convolutions_of_groups_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:
-    mod = _convolution(1, 3, groups=8)
+def test_convolutions_of_groups_are_gemms_of_blocks() -> None:
+    (report,) = (one for one in inspect(_convolution(1, 3, groups=8)) if one.problem)
+    assert (report.problem.n, report.problem.k) == (24, 9 * 32)
+
+
+def test_convolutions_of_odd_groups_stay_with_tvm(recwarn: pytest.WarningsRecorder) -> None:
+    mod = _convolution(1, 3, groups=4, filters=20)
     assert any("as groups of a convolution do" in one.reason for one in inspect(mod))
     assert "wgmma" not in _sources(relax.build(mod, _TARGET))
     assert not [one for one in recwarn if issubclass(one.category, StockScheduleWarning)]
