@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvm import tirx
-from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt, Var
-from tvm.tirx.layout import S, TileLayout
 
-from warploom.decide.problem import ALIGN
-from warploom.gemm.equations import simplify
+from warploom.gemm import thread_kernel
+from warploom.gemm.thread_kernel import ids_of, parameter
 from warploom.rows.problem import RowFunction
-from warploom.target.dtypes import bits_of
-from warploom.tile import ir
-from warploom.tile.hints import DEVICE_ENTRY
-from warploom.tile.kinds import MARK
+
+__all__ = ["framed", "ids_of", "parameters"]
 
 
 def parameters(function: RowFunction) -> dict[Var, Any]:
     """The kernel's parameters, by those of the S-TIR function and by what stands for them."""
-    made = [_parameter(param) for param in function.params]
+    made = [parameter(param) for param in function.params]
     return dict(zip(function.func.params, made, strict=True)) | dict(
         zip(function.params, made, strict=True)
     )
@@ -29,36 +24,4 @@ def parameters(function: RowFunction) -> dict[Var, Any]:
 
 def framed(function: RowFunction, table: Mapping[Var, Any], body: list[Stmt]) -> PrimFunc:
     """The kernel with some statements, and with the parameters of :func:`parameters`."""
-    entry = tirx.AttrStmt(0, DEVICE_ENTRY, tirx.const(True, "bool"), ir.seq(body))
-    made = PrimFunc([table[param] for param in function.func.params], entry, function.func.ret_type)
-    attrs = {**dict((function.func.attrs or {}).items()), "tirx.is_scheduled": True, MARK: True}
-    for key, value in attrs.items():
-        if key != "s_tir":
-            made = made.with_attr(key, value)
-    return made
-
-
-def ids_of(cta: Var, thread: Var, grid: Any, threads: int, cluster: int = 1) -> list[Stmt]:
-    """The statements that number CTAs and their threads; there is one cluster at least."""
-    if not isinstance(grid, (int, tirx.IntImm)):
-        grid = T.max(grid, 1)
-    scopes = (
-        tirx.ScopeIdDef([cta], [simplify(grid * cluster)], "kernel", "cta"),
-        tirx.ScopeIdDef([thread], [threads], "cta", "thread"),
-    )
-    return [tirx.ScopeIdDefStmt(scope) for scope in scopes]
-
-
-def _parameter(param: Var) -> Any:
-    if not ir.is_buffer(param):
-        return param  # a size, which shapes of buffers may be in terms of
-    shape = list(param.shape)
-    # `decl_buffer` gives a tensor without dimensions no layout, which TVM's FlattenBuffer needs.
-    layout = "default" if shape else TileLayout(S[()])
-    # A view begins somewhere in its memory; only its dtype says where it may.
-    view = not ir.is_constant(param.elem_offset, 0)
-    return tirx.decl_buffer(
-        shape, str(param.dtype), param.name, scope="global", layout=layout,
-        data_alignment=bits_of(str(param.dtype)) // 8 if view else ALIGN,
-        elem_offset=param.elem_offset if view else None, offset_factor=1 if view else 0,
-    )  # fmt: skip
+    return thread_kernel.framed(function.func, table, body)

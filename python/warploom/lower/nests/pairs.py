@@ -24,7 +24,7 @@ from tvm.tirx import Stmt, Var
 from warploom.intrin import half_pairs
 from warploom.lower.nests.elements import Element, in_pairs, narrowed
 from warploom.lower.nests.integers import Windows, as_pair, is_integer, permute
-from warploom.lower.nests.loads import Place, SharedWords
+from warploom.lower.nests.loads import LoadedWords, Place
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
 from warploom.tile.nest import Binding, ElementStore, Part
@@ -68,11 +68,11 @@ def in_words(store: ElementStore, elements: list[Element], analyzer: Analyzer) -
     elements : list of Element
         One for each register, in order.
     """
-    shared = SharedWords(store.value, elements, analyzer)
+    shared = LoadedWords(store.value, elements, analyzer)
     statements = list(shared.statements)
     for register in range(0, len(elements), 2):
         low = elements[register]
-        pair = _Pair(low, elements[register + 1], register, shared, analyzer, statements)
+        pair = Pair(low, elements[register + 1], register, shared, analyzer, statements)
         words = low.context.registers(store.buffer, "uint32")
         number = low.number(store.buffer, store.indices)
         value = pair.word(store.value)
@@ -85,13 +85,22 @@ def _is_conversion(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Two neighbouring registers; a value of both is a word."""
+class Pair:
+    """Two neighbouring registers; a value of both is a word.
+
+    Attributes
+    ----------
+    low, high : Element
+    register : int
+        The number of the lower one.
+    loaded : LoadedWords
+        Elements that are in registers already.
+    """
 
     low: Element
     high: Element
     register: int
-    shared: SharedWords
+    loaded: LoadedWords
     analyzer: Analyzer
     #: Statements that have to come before.
     statements: list[Stmt]
@@ -127,12 +136,10 @@ class _Pair:
 
     def _load(self, load: TensorLoad) -> Any:
         """Two elements of a tile, taken from words that are in registers already."""
-        source = load.source
-        if not is_shared(source):
-            return self._register(load) if is_tile(source) else self._one_by_one(load)
-        low, high = (self.shared.of(load, self.register + i) for i in range(2))
+        low, high = (self.loaded.of(load, self.register + i) for i in range(2))
         if low is None or high is None:
-            return self._one_by_one(load)
+            own = is_tile(load.source) and not is_shared(load.source)
+            return self._register(load) if own else self._one_by_one(load)
         if tvm_ffi.structural_equal(low.word, high.word) and (low.bit, high.bit) == (0, 16):
             return low.word
         return permute(low.word, high.word, _half(low.bit) | _half(high.bit + 32) << 8)
@@ -170,7 +177,7 @@ class _Pair:
         return as_pair(low, high, offset, dtype, both[0].simple)
 
     def _place(self, load: TensorLoad, at: int) -> Place | None:
-        return self.shared.of(load, self.register + at) if is_shared(load.source) else None
+        return self.loaded.of(load, self.register + at)
 
 
 def _bits(value: Any) -> Any:
