@@ -10,6 +10,7 @@ from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
 from warploom.decide.price.gemm import work_of
+from warploom.decide.price.gemv import price_gemv
 from warploom.decide.price.model import Prediction, price
 from warploom.decide.problem import GemmProblem
 
@@ -35,4 +36,7 @@ def predict(problem: GemmProblem, config: Config, machine: Machine | None = None
     >>> predict(problem, choose(problem)).total < 250
     True
     """
-    return price(work_of(problem, config), machine or machine_for())
+    machine = machine or machine_for()
+    if config.gemv:
+        return price_gemv(problem, config, machine)
+    return price(work_of(problem, config), machine)

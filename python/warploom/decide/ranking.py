@@ -17,6 +17,8 @@ from warploom.decide.candidates import (
     with_caching,
 )
 from warploom.decide.config import Config
+from warploom.decide.gemv import GEMV_ROWS, gemv_configs
+from warploom.decide.gemv_rules import why_no_gemv
 from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
 from warploom.decide.model import predict
@@ -80,6 +82,7 @@ def _ranked(
             variant for _, config in usual[_VARIED:] if config.split_k == config.ctas_per_sm == 1
             for variant in _variants(problem, config, machine, ({"stream_k": True},))
         )
+    other += rated(gemv_configs(problem))
     return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
 
 
@@ -159,7 +162,7 @@ def _by_rows(
     problem: GemmProblem, machine: Machine, known: Known
 ) -> list[tuple[int | None, Config]]:
     config = known(problem) or choose_gemm(problem, machine)
-    left = [replace(problem, m=limit) for limit in ROW_LIMITS] if problem.m is None else []
+    left = [replace(problem, m=limit) for limit in _limits(problem)] if problem.m is None else []
     configs: list[tuple[int | None, Config]] = [(None, config)]
     left = left[: -_served(config, left, machine, known) or None]
     while left:
@@ -170,6 +173,11 @@ def _by_rows(
         configs.insert(0, (left[-1].m, config))
         left = left[:-length]
     return configs
+
+
+def _limits(problem: GemmProblem) -> tuple[int, ...]:
+    """Numbers of rows up to which a kernel may be chosen: of a GEMV, too, where there is one."""
+    return ROW_LIMITS if why_no_gemv(problem) else (GEMV_ROWS, *ROW_LIMITS)
 
 
 def _good(problem: GemmProblem, machine: Machine, known: Known) -> list[Config]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from warploom.decide.gemv_rules import gemv_violations
 from warploom.decide.problem import GemmProblem, has_chunks, kind_of, steps_of
 from warploom.decide.resources import KernelChoices
 from warploom.target import TMA, WGMMA_M
@@ -61,6 +62,9 @@ def violations(config: KernelChoices, problem: GemmProblem, arch: Arch) -> Itera
 
     A search asks thousands of times, and most configs violate none: no sentence is written then.
     """
+    if config.gemv:
+        yield from gemv_violations(config, problem)
+        return
     yield from _of_tiles(config, problem)
     yield from of_sharing(config, arch)
     yield from _of_resources(config, problem, arch)

@@ -10,6 +10,7 @@ from typing import Any
 
 from warploom.decide.candidates import LEAST_STAGES, most_stages
 from warploom.decide.config import Config
+from warploom.decide.gemv import is_beaten
 from warploom.decide.machines import machine_for
 from warploom.decide.problem import GemmProblem
 from warploom.errors import IllegalCombination
@@ -161,9 +162,14 @@ class Lookup:
         return self._alike.get(key, ())
 
     def config(self, problem: GemmProblem) -> Config | None:
-        """The config of :meth:`best`, adapted to the problem."""
+        """The config of :meth:`best`, adapted to the problem.
+
+        None where a GEMV is predicted to be faster: searches draw none.
+        """
         record = self.best(problem)
-        return None if record is None else record.config
+        if record is None or is_beaten(problem, record.config, machine_for()):
+            return None
+        return record.config
 
 
 class _Indexed(Lookup):

@@ -8,6 +8,7 @@ from warploom.decide.config import Config
 from warploom.decide.machine import Machine
 from warploom.decide.ranking import Known, choose_by_rows, ranked
 from warploom.errors import Decline, IllegalCombination
+from warploom.gemm.gemv import gemv_kernel
 from warploom.gemm.generate import tile_program
 from warploom.gemm.problem import GemmFunction
 
@@ -39,17 +40,22 @@ def _possible(
     gemm: GemmFunction, config: Config, limit: int | None, machine: Machine | None
 ) -> Config:
     try:
-        tile_program(gemm, config)
+        _write(gemm, config)
         return config
     except (Decline, IllegalCombination):
         problem = gemm.problem if limit is None else replace(gemm.problem, m=limit)
         for other in _other_tiles(config, [one for _, one in ranked(problem, machine=machine)]):
             try:
-                tile_program(gemm, other)
+                _write(gemm, other)
                 return other
             except (Decline, IllegalCombination):
                 continue
         raise
+
+
+def _write(gemm: GemmFunction, config: Config) -> None:
+    """Write the program of a config, or the kernel of a GEMV."""
+    (gemv_kernel if config.gemv else tile_program)(gemm, config)
 
 
 def _other_tiles(config: Config, others: list[Config]) -> list[Config]:
@@ -62,5 +68,6 @@ def _other_tiles(config: Config, others: list[Config]) -> list[Config]:
 
 def _tile(config: Config) -> tuple[object, ...]:
     return (
-        config.tile_m, config.swap_ab, config.cluster_m, config.cluster_n, config.slice_k
+        config.tile_m, config.swap_ab, config.cluster_m, config.cluster_n, config.slice_k,
+        config.gemv and config.tile_n,
     )

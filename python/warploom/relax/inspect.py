@@ -14,6 +14,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from warploom.decide.config import Config
+from warploom.decide.gemv_rules import warps_of
 from warploom.decide.problem import GemmProblem
 from warploom.errors import Decline, IllegalCombination
 from warploom.gemm.recognition import recognise
@@ -91,6 +92,12 @@ class FunctionReport:
             rows = "" if len(self.decisions) == 1 else (
                 "more rows: " if limit is None else f"up to {limit} rows: "
             )  # fmt: skip
+            if config.gemv:
+                lines.append(
+                    f"  {rows}GEMV, {config.tile_n} columns a CTA, {warps_of(config)} warps share "
+                    f"K, {config.stages} steps of {config.tile_k} ahead"
+                )
+                continue
             orientation = ", transposed" if config.swap_ab else ""
             lines.append(
                 f"  {rows}tile {config.tile_m} x {config.tile_n} x {config.tile_k}{orientation}, "

@@ -194,6 +194,13 @@ CHOICES = (
         "rows.",
         False, (False, True),
     ),
+    Choice(
+        "gemv", Flag(),
+        "Whether warps load weights from global memory straight into registers and multiply up to "
+        "8 rows with mma.sync: for weights of 4 and 8 bits. What other choices then mean is in "
+        "warploom.decide.gemv_rules.",
+        False,
+    ),
     _hint("ping_pong", Flag(),
         "Whether two warpgroups compute alternate tiles of a persistent CTA, each all rows of its "
         "own: the epilogue of one hides behind the MMAs of the other. For tiles of one consumer.",
