@@ -19,6 +19,7 @@ from warploom.relax.attention import CallAttention
 from warploom.relax.call_grouped import CallGrouped
 from warploom.relax.call_top_k import CallTopK
 from warploom.relax.constant_rows import SliceConstantRows
+from warploom.relax.constant_weights import MarkConstantWeights
 from warploom.relax.convolutions import LayOutConvolutions
 from warploom.relax.drop_views import DropViews
 from warploom.relax.find_attention import FindAttention
@@ -96,7 +97,8 @@ def function_passes(
     passes += [MeasureBest(choice)] if measure else []
     matmuls = dlight.ApplyDefaultSchedule(Matmul(lookup=choice))
     hopper = [*map(_on_hopper, passes), _on_hopper(matmuls, SCHEDULE_MATMULS)]
-    return [*hopper, _on_hopper(LowerRows()), CallTilePrograms()]
+    last = map(_on_hopper, (LowerRows(), MarkConstantWeights()))
+    return [*hopper, *last, CallTilePrograms()]
 
 
 def _on_hopper(step: tvm.transform.Pass, name: str | None = None) -> tvm.transform.Pass:
