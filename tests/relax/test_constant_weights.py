@@ -11,10 +11,13 @@ import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.ir import Call, IRModule
+from tvm.relax.frontend import nn
 from tvm.s_tir import Schedule
 from tvm.script import relax as R
 
+import warploom
 from tests.shared.packed_weights import Packed
+from tests.shared.relax_models import dequantise
 from warploom import emulator
 from warploom.decide import Config
 from warploom.gemm import recognise
@@ -22,10 +25,14 @@ from warploom.gemm.annotations import annotate
 from warploom.gemm.gemv import gemv_kernel
 from warploom.gemm.gemv.kernel import CONSTANT
 from warploom.lower.emit.next_kernel import wait_for_last
+from warploom.relax import matmul_rule
 from warploom.relax.constant_weights import MarkConstantWeights
 from warploom.relax.lower_rows import LowerRows
+from warploom_bench.decoder import QuantisedLinear
 
 M, N, K = 4, 64, 512
+#: Columns of the layers of a model.
+WIDE = 128
 CASE = Packed(M, N, K)
 CONFIG = Config(8, 16, 128, 2, consumers=1, swap_ab=True, persistent=False, specialise=False,
                 gemv=True)  # fmt: skip
@@ -141,3 +148,37 @@ def test_constant_weights_are_loaded_before_the_wait(rng: np.random.Generator) -
     arguments = function.arguments(rng)
     kernel = gemv_kernel(early, CONFIG).with_attr("global_symbol", "main")
     function.assert_right(emulator.run(kernel, arguments).outputs[-1:], arguments)
+
+
+class Layers(nn.Module):
+    """A row function, a quantised linear layer, and another one with a residual."""
+
+    def __init__(self) -> None:
+        self.up = QuantisedLinear(K, WIDE, "float16")
+        self.down = QuantisedLinear(WIDE, WIDE, "float16")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        y = self.up(x * 2.0)
+        return self.down(y) + y
+
+
+@pytest.mark.gpu
+def test_a_model_is_right_with_few_rows_and_with_more(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    more = Config(16, 64, 64, 2, consumers=1, swap_ab=True)
+    monkeypatch.setattr(matmul_rule, "decisions_of", lambda *_: [(8, CONFIG), (None, more)])
+    mod = Layers().export_tvm({"forward": {"x": nn.spec.Tensor([1, "m", K], "float16")}})[0]
+    shapes = [[int(one) for one in param.ty.shape] for param in mod["forward"].params[1:]]
+    words = [rng.integers(0, 2**32, shape, np.uint32) for shape in shapes[::2]]
+    scales = [rng.uniform(0.1, 0.3, shape) * shape[1] ** -0.5 for shape in shapes[1::2]]
+    scales = [one.astype(np.float16) for one in scales]
+    machine = relax.VirtualMachine(relax.build(mod, warploom.cuda_target("h200")), tvm.cuda(0))
+    for rows in (3, 19):
+        x = rng.standard_normal((1, rows, K)).astype(np.float16)
+        arrays = [x, words[0], scales[0], words[1], scales[1]]
+        tensors = [tvm.runtime.tensor(one, tvm.cuda(0)) for one in arrays]
+        found = machine["forward"](*tensors).numpy().astype(np.float64)
+        wide = 2 * x.astype(np.float64) @ dequantise(words[0], scales[0]).T
+        wanted = wide @ dequantise(words[1], scales[1]).T + wide
+        assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()

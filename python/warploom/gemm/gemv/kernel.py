@@ -22,6 +22,7 @@ from warploom.errors import Decline
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.gemv.lanes import Lanes, Point
 from warploom.gemm.gemv.operands import WEIGHTS, LaneOperand
+from warploom.gemm.gemv.results import CHAINS, Place, Results
 from warploom.gemm.memory import static
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.thread_kernel import framed, ids_of, parameter
@@ -36,8 +37,6 @@ CONSTANT = "warploom.constant_params"
 _WARP = 32
 #: The attribute of a kernel that is compiled for several CTAs of an SM.
 _MIN_CTAS = "tirx.launch_bounds_min_blocks_per_sm"
-#: Chains of MMAs of a block of rows, which do not wait for each other.
-_CHAINS = 2
 #: Bits of the widest load, and how many times as many loads a lane may need.
 _LOAD_BITS, _MOST_LOADS = 128, 4
 
@@ -120,7 +119,9 @@ class _Kernel:
         for axis in reversed(gemm.batch):
             body.append(tirx.Bind(axis.var, T.truncmod(rest, axis.extent)))
             rest = T.truncdiv(rest, axis.extent)
-        work = ir.seq([*self._sums(), *self._loop(), *self._results()])
+        results = Results(gemm, self.config, self.lanes, self.table)
+        place = Place(self.thread, self.warp, self.group, self.quad, self.row, self.tile)
+        work = ir.seq([*self._sums(), *self._loop(), *results.statements(self.sums, place)])
         has_rows = static(gemm.rows.extent) is not None
         body.append(ir.when(True if has_rows else self.row < gemm.rows.extent, [work]))
         bound = tirx.IntImm("int32", self.config.ctas_per_sm)
@@ -184,7 +185,7 @@ class _Kernel:
         return self.step * self.config.tile_k + self.quad * lanes.share + offset
 
     def _sums(self) -> Iterator[Stmt]:
-        count = len(self.gemm.products) * self.blocks * _CHAINS * MMA_SUMS
+        count = len(self.gemm.products) * self.blocks * CHAINS * MMA_SUMS
         self.sums = _registers(count, "sums")
         yield tirx.AllocBuffer(self.sums)
         for number in range(count):
@@ -269,8 +270,8 @@ class _Kernel:
                         weights.word((2 * block + half) * pairs + pair + later, table)
                         for later in range(2) for half in range(2)
                     ]  # fmt: skip
-                    chain = pair // 2 % _CHAINS
-                    first = ((product * self.blocks + block) * _CHAINS + chain) * MMA_SUMS
+                    chain = pair // 2 % CHAINS
+                    first = ((product * self.blocks + block) * CHAINS + chain) * MMA_SUMS
                     sums = [self.sums[first + number] for number in range(MMA_SUMS)]
                     statements.append(ir.evaluate(multiply(dtype, sums, rows, columns)))
         if self.ahead and not last:
@@ -279,69 +280,6 @@ class _Kernel:
                 moves = (tirx.BufferStore(new, later[i], [i]) for i in range(int(new.shape[0])))
                 statements.extend(moves)
         return statements
-
-    def _results(self) -> Iterator[Stmt]:
-        """Sums of all warps meet; each thread adds and stores some."""
-        products, width = len(self.gemm.products), self.config.tile_n
-        shared = tirx.decl_buffer(
-            (self.warps, products, MMA_N, width), "float32", "sums_of_warps", scope="shared"
-        )
-        yield tirx.AllocBuffer(shared)
-        for product in range(products):
-            for slot in range(self.lanes.rows):
-                block, half = divmod(slot, 2)
-                for column in range(2):
-                    numbers = [
-                        ((product * self.blocks + block) * _CHAINS + chain) * MMA_SUMS
-                        + 2 * half + column
-                        for chain in range(_CHAINS)
-                    ]  # fmt: skip
-                    total = reduce(lambda x, y: x + y, (self.sums[number] for number in numbers))
-                    place = [self.warp, product, self.quad * 2 + column,
-                             self.lanes.row(slot, self.group)]  # fmt: skip
-                    yield tirx.BufferStore(shared, total, place)
-        yield ir.evaluate(T.cuda.cta_sync())
-        threads = self.warps * _WARP
-        for first in range(0, width * MMA_N, threads):
-            yield from self._element(shared, first)
-
-    def _element(self, shared: Buffer, first: int) -> Iterator[Stmt]:
-        """The element of a thread: its sums, and the results."""
-        width, threads = self.config.tile_n, self.warps * _WARP
-        number, row, column = (Var(name, "int32") for name in ("element", "row", "column"))
-        inside = row < self.gemm.rows.extent
-        if first + threads > width * MMA_N:
-            inside = T.And(number < width * MMA_N, inside)
-        yield tirx.Bind(number, self.thread + first)
-        yield tirx.Bind(row, self.row + T.truncdiv(number, width))
-        yield tirx.Bind(column, T.truncmod(number, width))
-        table: dict[Var, Any] = {
-            **self.table,
-            self.gemm.rows.var: row, self.gemm.columns.var: self.tile * width + column,
-        }  # fmt: skip
-        statements: list[Stmt] = []
-        for index, product in enumerate(self.gemm.products):
-            parts = [
-                shared[warp, index, T.truncdiv(number, width), column]
-                for warp in range(self.warps)
-            ]
-            total = Var("total", "float32")
-            statements.append(tirx.Bind(total, _folded(parts)))
-            table[product.accumulator] = total
-        for output in self.gemm.outputs:
-            indices = [ir.substitute(one, table) for one in output.indices]
-            value = ir.substitute(output.value, table)
-            statements.append(tirx.BufferStore(table[output.buffer], value, indices))
-        yield ir.when(inside, statements)
-
-
-def _folded(values: list[Any]) -> Any:
-    """The sum in a tree, so that no chain is long."""
-    while len(values) > 1:
-        pairs = [x + y for x, y in zip(values[::2], values[1::2], strict=False)]
-        values = [*pairs, *values[2 * len(pairs) :]]
-    return values[0]
-
 
 def _registers(count: int, name: str) -> Buffer:
     return ir.words_view(count, "float32", name)
