@@ -2,7 +2,7 @@
 
 A thread holds neighbours of a row in pairs. Two elements of 16 bits are one word, and a part of a
 row that one thread needs is up to four: one instruction loads it
-(:class:`~warploom.lower.nests.loads.SharedWords`). Stores of pairs to shared tiles are words, too.
+(:class:`~warploom.lower.nests.loads.LoadedWords`). Stores of pairs to shared tiles are words, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tvm.tirx import Stmt
 
 from warploom.intrin import half_pairs
 from warploom.lower.nests.elements import Element, in_pairs, together
-from warploom.lower.nests.loads import SharedWords, has_chunks
+from warploom.lower.nests.loads import LoadedWords, has_chunks
 from warploom.lower.nests.pairs import inlined
 from warploom.ops.register_tile import RegisterTile
 from warploom.tile import ir
@@ -58,7 +58,7 @@ def in_shared_words(
     for first in range(0, tile.registers, _AT_ONCE):
         numbers = range(first, min(first + _AT_ONCE, tile.registers))
         elements = [element(number) for number in numbers]
-        words = SharedWords(store.value, elements, analyzer)
+        words = LoadedWords(store.value, elements, analyzer)
         statements += words.statements
         for number, one in enumerate(elements):
             one.words = _places(words, number)
@@ -94,7 +94,7 @@ def _bits(tile: Any) -> int:
     return tvm.DataType(str(tile.dtype)).bits
 
 
-def _places(words: SharedWords, number: int) -> Callable[[TensorLoad], Any]:
+def _places(words: LoadedWords, number: int) -> Callable[[TensorLoad], Any]:
     """A function from a load of the nest to its value, from the words that have been loaded."""
 
     def value(load: TensorLoad) -> Any:
