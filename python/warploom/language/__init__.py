@@ -147,19 +147,25 @@ from warploom.tile.hints import Hints, hints
 __all__ = [
     *builtins.__all__,
     "Hints",
-    "TensorSpec",  # noqa: F405  (as interpret)
-    "WgmmaEmitter",  # noqa: F405  (as interpret)
+    "OnlineSoftmax",  # noqa: F405  (as interpret)
+    "TensorSpec",  # noqa: F405
+    "WgmmaEmitter",  # noqa: F405
+    "alloc_accumulator",  # noqa: F405
     "alloc_barrier",
+    "alloc_fragment",  # noqa: F405
     "atomic_add",
     "atomic_max",
     "atomic_min",
     "autotune",  # noqa: F405
     "builtins",
+    "cast",  # noqa: F405
     "descriptor",
+    "gemm",  # noqa: F405
     "hints",
     "interpret",  # noqa: F405  (found by __getattr__)
     "jit",  # noqa: F405
     "kernel",
+    "load",  # noqa: F405
     "loading",
     "mbarrier",
     "pipelined",
@@ -167,18 +173,24 @@ __all__ = [
     "read_hints",
     "space",  # noqa: F405
     "span",
+    "store",  # noqa: F405
+    "tile",  # noqa: F405
 ]
 
 
 #: Names that ``import tvm`` does not need when it loads the plugin: name -> module.
 _LATER = {
+    "OnlineSoftmax": "warploom.language.online_softmax",
     "TensorSpec": "warploom.language.calls.arguments",
     "WgmmaEmitter": "warploom.intrin.wgmma_emitter",
     "autotune": "warploom.language.tuning.decorator",
     "interpret": "warploom.language.interpreter",
     "jit": "warploom.language.calls.kernel",
     "space": "warploom.language.tuning.space",
-}
+} | dict.fromkeys(
+    ("alloc_accumulator", "alloc_fragment", "cast", "gemm", "load", "store", "tile"),
+    "warploom.language.tiles",
+)
 
 
 advice.SCRIPT_MODULES.insert(0, __name__)  # whose names its fixes know first

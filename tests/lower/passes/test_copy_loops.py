@@ -22,7 +22,7 @@ ARCHS = ("sm_90a", "sm_100a")
 M, N, K, BK, TOKENS = 128, 64, 128, 64, 300
 
 
-def gathered(rows: int, bm: int = 64, scalar: bool = False, out_rows: int = 0,
+def gathered(rows: int, bm: int = 64, scalar: str = "", out_rows: int = 0,
              scope: str = "fragment") -> Case:  # fmt: skip
     """C[to] = A[from] B^T: groups of rows come from places in a table, and may be stored so."""
     parts = bm // rows
@@ -39,8 +39,13 @@ def gathered(rows: int, bm: int = 64, scalar: bool = False, out_rows: int = 0,
         out = T.alloc_buffer((bm, N), "float32", scope=scope)
         for k in wl.pipelined(K // BK):
             for g in T.serial(parts):
-                if scalar:
+                if scalar == "variable":
                     first: T.int32 = FROM[i * parts + g]
+                    Tx.cta.copy_async(A_s[g * rows : g * rows + rows, 0:BK],
+                                      A[first : first + rows, k * BK : k * BK + BK])
+                elif scalar == "value":
+                    at: T.let = i * parts + g
+                    first: T.let = FROM[at]
                     Tx.cta.copy_async(A_s[g * rows : g * rows + rows, 0:BK],
                                       A[first : first + rows, k * BK : k * BK + BK])
                 else:
@@ -93,7 +98,7 @@ def compare(case: Case, rng: np.random.Generator, arch: str) -> None:
     check(poisonless, rng, arch)
 
 
-@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("scalar", ["", "variable", "value"])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("rows", [8, 16, 32])
 @pytest.mark.some(4)
@@ -104,12 +109,13 @@ def test_pages_come_by_tma(rows, arch, scalar, rng):
     compare(case, rng, arch)
 
 
+@pytest.mark.parametrize("scalar", ["", "variable", "value"])
 @pytest.mark.parametrize("bm", [64, 128])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("rows", [1, 2, 4])
-@pytest.mark.some(4)
-def test_gathered_rows_come_by_threads(rows, bm, arch, rng):
-    compare(gathered(rows, bm), rng, arch)
+@pytest.mark.some(6)
+def test_gathered_rows_come_by_threads(rows, bm, arch, scalar, rng):
+    compare(gathered(rows, bm, scalar), rng, arch)
 
 
 @pytest.mark.parametrize("scope", ["fragment", "shared"])

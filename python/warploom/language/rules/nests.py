@@ -22,7 +22,7 @@ from warploom.language.printing import read_print
 from warploom.language.rules.places import at_place
 from warploom.language.rules.scopes import TILES
 from warploom.tile import ir
-from warploom.tile.nest import ElementStore, Part, loops_of, parts_of, stores_of
+from warploom.tile.nest import ElementStore, Part, loops_of, parts_of, repeats_nest, stores_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def read_nest(loop: For) -> Nest | None:
     """``loop`` as an element-wise nest; None if it is a loop of the CTA.
 
     A nest has loops, and in the innermost bindings, stores and conditions alone, with at least one
-    store to a tile or to global memory.
+    store to a tile or to global memory. A loop around it whose variable has no place in the indices
+    of a store repeats the nest (:func:`~warploom.tile.nest.repeats_nest`).
 
     Raises
     ------
@@ -61,7 +62,7 @@ def read_nest(loop: For) -> Nest | None:
             )
     _require_no_prints(loops, body)
     parts = parts_of(body)
-    if parts is None:
+    if parts is None or repeats_nest(loops, parts):
         return None
     nest = Nest(loops, parts)
     stores = list(nest.stores())
