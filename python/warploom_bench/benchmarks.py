@@ -12,6 +12,7 @@ BENCHMARKS = {
     "convolution": "warploom_bench.convolution",
     "relax": "warploom_bench.relax_block",
     "ladder": "warploom_bench.ladder",
+    "gallery": "warploom_bench.gallery",
     "generated": "warploom_bench.generated",
     "compile": "warploom_bench.compile_time",
     "cold": "warploom_bench.cold_start",

@@ -49,7 +49,7 @@ def of_torch(torch, x, label):
 KERNEL = gallery.Kernel(
     cross_entropy, inputs, reference,
     small={"M": 3, "V": 1700, "BV": 512},
-    large={"M": 4096, "V": 128256},
+    large={"M": 1024, "V": 128256},
     torch=of_torch,
 )  # fmt: skip
 

@@ -57,7 +57,7 @@ def of_torch(torch, x, w, token, expert):
 KERNEL = gallery.Kernel(
     moe_gather, inputs, reference,
     small={"M": 40, "N": 72, "K": 96, "E": 3, "tiles": 2, "BN": 64, "BK": 32},
-    large={"M": 4096, "N": 4096, "K": 4096, "E": 64, "tiles": 256},
+    large={"M": 4096, "N": 2048, "K": 4096, "E": 16, "tiles": 256},
     torch=of_torch,
     flops=lambda N, K, tiles, BM=64: 2 * tiles * BM * N * K,
 )  # fmt: skip
