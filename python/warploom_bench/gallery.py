@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from warploom.command_line import Parser, positive
+from warploom.command_line import Parser, positive, sentence
 from warploom.errors import WarploomError
 from warploom.target import Gpu
 from warploom.timing import Launch, burst, measure
@@ -196,8 +196,8 @@ def main(arguments: Sequence[str]) -> int:
     for name in options.pages or found:
         try:
             rows.append(measure_page(torch, name, gallery.load(found[name]), gpu, options.rounds))
-        except WarploomError as reason:
-            print(f"{name}: {reason}", flush=True)
+        except Exception as reason:  # of a compiler, a launch or PyTorch: others are measured still
+            print(f"{name}: {sentence(reason)}", flush=True)
             failed = True
         else:
             row = rows[-1]
