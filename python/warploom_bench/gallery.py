@@ -29,7 +29,7 @@ from warploom_bench.torch_timer import TorchTimer, capture
 _TENSOR_BYTES = {"sm_90a": 4096, "sm_100a": 8192}
 #: Executions in a CUDA graph of a kernel that takes less than so many seconds.
 _SHORT, _EXECUTIONS = 1e-4, 20
-#: How much the error of a kernel may be, in terms of that which its page allows: PyTorch rounds, too.
+#: How large an error may be, in terms of that which a page allows: PyTorch rounds, too.
 _ROUNDED_TWICE = 2.0
 
 
@@ -164,16 +164,15 @@ def _seconds(torch: Any, competitors: Mapping[str, Launch], rounds: int) -> dict
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
     return markdown_table(
-        ("kernel", "us", "share of roofline", "PyTorch us", "ratio", "error"),
-        [
-            (
-                row.name, f"{row.seconds * 1e6:.1f}", f"{row.roofline:.0%}",
-                f"{row.torch_seconds * 1e6:.1f}" if row.torch_seconds else row.note,
-                f"{row.ratio:.2f}" if row.ratio else "", f"{row.error:.1e}" + " wrong" * (not row.right),
-            )
-            for row in rows
-        ],
-    )  # fmt: skip
+        ("kernel", "us", "share of roofline", "PyTorch us", "ratio", "error"), map(_cells, rows)
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    library = f"{row.torch_seconds * 1e6:.1f}" if row.torch_seconds else row.note
+    ratio = f"{row.ratio:.2f}" if row.ratio else ""
+    error = f"{row.error:.1e}" + " wrong" * (not row.right)
+    return row.name, f"{row.seconds * 1e6:.1f}", f"{row.roofline:.0%}", library, ratio, error
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -201,8 +200,7 @@ def main(arguments: Sequence[str]) -> int:
             failed = True
         else:
             row = rows[-1]
-            print(f"{name}: {row.seconds * 1e6:.1f} us, {row.roofline:.0%} of the roofline, ratio "
-                  f"{row.ratio or float('nan'):.2f}, error {row.error:.1e} {row.note}", flush=True)  # fmt: skip
+            print(": ".join([name, ", ".join(_cells(row)[1:])]), flush=True)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

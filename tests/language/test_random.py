@@ -72,6 +72,7 @@ def test_programs_are_diverse():
         "T.serial(1,",
         "T.serial(9,",
         "R_s",
+        "Steps[",
         "T.cta.cast(out",
     ):
         found = sum(feature in script for script in scripts)

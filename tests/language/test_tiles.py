@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm_ffi
 from tvm.script import tirx as T
@@ -144,7 +143,7 @@ def test_errors_name_what_does_not_fit():
             wl.tile(buffer, index, shape)
     with pytest.raises(TileProgramError, match="the scope 'global'"):
         wl.load(buffer, (0, 0), (BM, BK), scope="global")
-    with pytest.raises(TileProgramError, match="does not cast to float32; write scope="):
+    with pytest.raises(TileProgramError, match="does not cast to float32; write scope"):
         wl.load(buffer, (0, 0), (BM, BK), dtype="float32")
-    with pytest.raises(TileProgramError, match="operand A of wl.gemm has 1 dimensions"):
+    with pytest.raises(TileProgramError, match=r"operand A of wl\.gemm has 1 dimensions"):
         wl.gemm(buffer[0, 0:BK], buffer)

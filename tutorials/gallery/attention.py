@@ -1,7 +1,7 @@
 """Attention forward, causal, with grouped heads: O = softmax(Q Kᵀ / sqrt(D)) V.
 
-Q and O are ``(H, S, D)``, K and V ``(HK, S, D)``: ``H // HK`` heads of Q share a head of K and V. It
-also writes the logarithm of the sum of each row, which the backward pass begins with.
+Q and O are ``(H, S, D)``, K and V ``(HK, S, D)``: ``H // HK`` heads of Q share a head of K and V.
+It also writes the logarithm of the sum of each row, which the backward pass begins with.
 """
 
 import math

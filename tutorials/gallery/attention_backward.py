@@ -79,9 +79,7 @@ def attention_backward(H, S, D, BM=64, BN=64, R=64, dtype="bfloat16"):
 
 
 def inputs(rng, H, S, D):
-    q, k, v, grad = (
-        rng.standard_normal((H, S, D)).astype(ml_dtypes.bfloat16) for _ in range(4)
-    )
+    q, k, v, grad = (rng.standard_normal((H, S, D)).astype(ml_dtypes.bfloat16) for _ in range(4))
     weights, log_of_sum = _forward(q, k)
     out = (weights @ v.astype(np.float64)).astype(ml_dtypes.bfloat16)
     return [q, k, v, out, log_of_sum.astype(np.float32), grad]

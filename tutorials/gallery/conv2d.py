@@ -1,7 +1,7 @@
 """Convolution 3 x 3, NHWC, as an implicit GEMM: a matmul for each tap, whose pixels TMA finds.
 
-X is ``(B, H, W, C)``, the weights ``(3, 3, KO, C)``, Y ``(B, H, W, KO)``. A tile is a rectangle of BH x BW
-pixels; those outside of the picture read as 0.
+X is ``(B, H, W, C)``, the weights ``(3, 3, KO, C)``, Y ``(B, H, W, KO)``. A tile is a rectangle of
+BH x BW pixels; those outside of the picture read as 0.
 """
 
 import numpy as np

@@ -7,7 +7,6 @@ block, and keeps the largest logit and the sum.
 import ml_dtypes
 import numpy as np
 from tvm.script import tirx as T
-from tvm.script.tirx import tile as Tx
 
 from warploom import language as wl
 from warploom.tutorials import gallery

@@ -1,8 +1,8 @@
 """The gated delta rule of linear attention, token by token:
 S = a S + b (v - a S k) ⊗ k, o = S q, for each head.
 
-Q and K are ``(H, S, DK)``, V and O ``(H, S, DV)``, the gates ``(H, S)``. A CTA has DB rows of the state
-of a head, in registers: the recurrence is along the tokens alone.
+Q and K are ``(H, S, DK)``, V and O ``(H, S, DV)``, the gates ``(H, S)``. A CTA has DB rows of the
+state of a head, in registers: the recurrence is along the tokens alone.
 """
 
 import numpy as np

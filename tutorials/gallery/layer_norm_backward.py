@@ -52,9 +52,7 @@ def layer_norm_backward(M, N, R=4, BN=32, dtype="float16"):
 
 
 def inputs(rng, M, N):
-    x, w, grad = (
-        rng.standard_normal(shape).astype(np.float16) for shape in ((M, N), (N,), (M, N))
-    )
+    x, w, grad = (rng.standard_normal(shape).astype(np.float16) for shape in ((M, N), (N,), (M, N)))
     of_rows = x.astype(np.float64).mean(1), 1 / np.sqrt(x.astype(np.float64).var(1) + 1e-5)
     return [x, w, grad, *(each.astype(np.float32) for each in of_rows)]
 

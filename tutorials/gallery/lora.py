@@ -1,7 +1,7 @@
 """A linear layer with a LoRA adapter in one kernel: C = X Wᵀ + s (X Aᵀ) Bᵀ.
 
-X is ``(M, K)``, W ``(N, K)``, A ``(R, K)`` and B ``(N, R)``. X is loaded once for both matmuls, and the
-low-rank result stays in registers.
+X is ``(M, K)``, W ``(N, K)``, A ``(R, K)`` and B ``(N, R)``. X is loaded once for both matmuls, and
+the low-rank result stays in registers.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Mamba 2's scan by chunks (SSD): h = exp(a) h + B ⊗ x, y = C h, for each head.
 
 C and B are ``(H, S, N)``, X and Y ``(H, S, P)``. ``Decay`` has the sums of a since the begin of the
-chunk. Within a chunk of BC tokens the scan is a masked matmul; a state of ``(N, P)`` carries what was
-before it.
+chunk. Within a chunk of BC tokens the scan is a masked matmul; a state of ``(N, P)`` carries what
+was before it.
 """
 
 import ml_dtypes
@@ -51,9 +51,7 @@ def mamba2_chunk_scan(H, S, N=64, P=64, BC=64, dtype="bfloat16"):
 
 
 def inputs(rng, H, S, N=64, P=64, BC=64):
-    c, b, x = (
-        (rng.standard_normal((H, S, n)) * 0.3).astype(ml_dtypes.bfloat16) for n in (N, N, P)
-    )
+    c, b, x = ((rng.standard_normal((H, S, n)) * 0.3).astype(ml_dtypes.bfloat16) for n in (N, N, P))
     steps = -rng.uniform(0, 0.1, (H, S // BC, BC))
     return [c, b, x, np.cumsum(steps, 2).reshape(H, S).astype(np.float32)]
 

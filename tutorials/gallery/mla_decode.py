@@ -1,8 +1,8 @@
 """MLA decode, DeepSeek's attention to latent vectors: K is ``(latent, rope)``, V the latent part.
 
-Q is ``(B, H, DC + DR)``, KV ``(B, S, DC + DR)``, O ``(B, H, DC)``. A tile of keys is read as K along
-its rows and as V across them. Two CTAs share the columns of O, which are more than a CTA's registers hold;
-both compute the weights.
+Q is ``(B, H, DC + DR)``, KV ``(B, S, DC + DR)``, O ``(B, H, DC)``. A tile of keys is read as K
+along its rows and as V across them. Two CTAs share the columns of O, which are more than a CTA's
+registers hold; both compute the weights.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Attention to a sliding window with soft-capped logits, as Gemma 2 has it.
 
-A query sees itself and the ``window - 1`` keys before it; logits are ``cap tanh(logit / cap)``. Blocks of
-keys outside of the window of all queries of a tile are neither loaded nor computed.
+A query sees itself and the ``window - 1`` keys before it; logits are ``cap tanh(logit / cap)``.
+Blocks of keys outside of the window of all queries of a tile are neither loaded nor computed.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The MLP of Llama: Y = (silu(X Gᵀ) * (X Uᵀ)) Dᵀ, in two kernels.
 
-X is ``(M, K)``, G and U ``(F, K)``, D ``(K, F)``. The first kernel computes both matmuls of a tile, so
-that the hidden layer is written once.
+X is ``(M, K)``, G and U ``(F, K)``, D ``(K, F)``. The first kernel computes both matmuls of a tile,
+so that the hidden layer is written once.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The gate of a mixture of experts: softmax of the logits of a token, its k largest weights and experts.
+"""The gate of a mixture of experts: softmax of a token's logits, its k largest weights and experts.
 
 Of equal weights the expert with the lower number comes first.
 """

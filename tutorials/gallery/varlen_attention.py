@@ -4,6 +4,7 @@ Q, K and V are ``(tokens, H, D)``: sequence z has the rows ``Begin[z] : Begin[z 
 queries belongs to one sequence; what it loads of the next one is masked, and not stored.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -62,7 +63,7 @@ def inputs(rng, Z, longest, H, D):
 
 def reference(q, k, v, begin):
     out = np.zeros(q.shape)
-    for first, end in zip(begin[:-1], begin[1:], strict=True):
+    for first, end in itertools.pairwise(begin):
         part = (each[first:end].astype(np.float64).swapaxes(0, 1) for each in (q, k, v))
         queries, keys, values = part
         logits = queries @ keys.swapaxes(1, 2) / math.sqrt(q.shape[2])

@@ -1,8 +1,8 @@
 """GEMM with weights of 4 bits, scales and zero points for groups: C = X ((Q - Z) S)ᵀ.
 
-X is ``(M, K)``. ``Q`` has two weights in a byte, the first in the low bits: ``(N, K // 2)``. Scales S and
-zero points Z are ``(N, K // group)``. M may be small: an accumulator of fewer than 64 rows is computed as
-its transpose.
+X is ``(M, K)``. ``Q`` has two weights in a byte, the first in the low bits: ``(N, K // 2)``.
+Scales S and zero points Z are ``(N, K // group)``. M may be small: an accumulator of fewer than 64
+rows is computed as its transpose.
 """
 
 import numpy as np

@@ -71,7 +71,8 @@ silu select``
     An element-wise nest: loops of any kind around ``T.let`` bindings, stores of single elements
     into tiles or global memory, and ``if`` around those, alone. Its loops count a rectangle, whose
     size is a constant in a kernel. Iterations are independent: no two store one element, and none
-    reads an element that another stores. The condition of an ``if`` may depend on loop variables,
+    reads an element that another stores; a loop around it whose variable is no index of what is
+    stored repeats the nest. The condition of an ``if`` may depend on loop variables,
     scalars and global memory; a choice by elements of tiles is a value, ``T.if_then_else``. What
     no iteration stores keeps its value.
 
@@ -101,6 +102,12 @@ silu select``
 Statements before ``T.device_entry()`` are of the host: ``T.let`` values, ``assert``, other shapes
 of parameters (``T.decl_buffer``) and workspaces. ``with wl.kernel():`` stands in its place where a
 function has several kernels (:func:`kernel`).
+
+Short forms
+-----------
+:func:`tile`, :func:`load`, :func:`store`, :func:`gemm`, :func:`cast`, :func:`alloc_accumulator` and
+:func:`alloc_fragment` write these statements with fewer words, :class:`OnlineSoftmax` those of
+attention (:mod:`warploom.language.tiles`, :mod:`warploom.language.online_softmax`).
 
 Orchestrated by hand
 --------------------

@@ -255,9 +255,7 @@ def _places(region: TensorRegion, rank: int) -> Any:
 
     def at(place: Any) -> tuple[Any, ...]:
         places = iter([place] if isinstance(place, tirx.Var) else place)
-        return tuple(
-            begin + next(places) if all_of_them or n != 1 else begin for begin, n in parts
-        )
+        return tuple(begin + next(places) if all_of_them or n != 1 else begin for begin, n in parts)
 
     return at
 

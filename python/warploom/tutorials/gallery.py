@@ -1,7 +1,7 @@
 """The pages of ``tutorials/gallery``: a kernel each, with what it computes and what measures it.
 
-A page is a Python file with a ``KERNEL``. Executed, it checks its kernel: by the interpreter, and on
-both architectures, on the GPU of this machine or on the emulator.
+A page is a Python file with a ``KERNEL``. Executed, it checks its kernel: by the interpreter, and
+on both architectures, on the GPU of this machine or on the emulator.
 """
 
 from __future__ import annotations

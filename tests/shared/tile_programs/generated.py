@@ -194,7 +194,9 @@ def _main_loop(draft: Draft) -> None:
         suffix = "" if number == 1 else str(number)
         d.buffer(f"B{suffix}", (d.k, d.n) if d.trans_b else (d.n, d.k), stored)
         d.tile(f"B{suffix}_s", b_tile, stored, "shared")
-        d.add(f"Tx.cta.copy_async(B{suffix}_s, B{suffix}[{b_at}])", indent=loop)
+        numbers = "(k, bj)" if d.trans_b else "(bj, k)"
+        short = f"wl.tile(B{suffix}, {numbers}, B{suffix}_s)"
+        d.add(f"Tx.cta.copy_async(B{suffix}_s, {d.pick(f'B{suffix}[{b_at}]', short)})", indent=loop)
         b = f"B{suffix}_s"
         if converted:
             b = f"B{suffix}_c"
@@ -323,12 +325,21 @@ def _scan(d: Draft) -> None:
     d.model.append(model)
 
 
+def _repeated(d: Draft) -> None:
+    """A nest that a loop repeats: its variable is no index of what is stored."""
+    d.buffer("Steps", (3, d.n), d.acc)
+    loops = f"for t, i, j in T.grid(3, {d.bm}, {d.bn}):"
+    d.add(loops, f"    acc[i, j] = acc[i, j] + Steps[t, bj * {d.bn} + j]")
+    d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["Steps"].sum(0), d.bn)))
+
+
 _INTEGER_STEPS = {
     "row": _row,
     "column": _column,
     "relu": _relu,
     "some rows": _some_rows,
     "scan": _scan,
+    "repeated": _repeated,
 }
 _STEPS = _INTEGER_STEPS | {
     "scale": _scale,
@@ -372,7 +383,9 @@ def _output(d: Draft) -> None:
     else:
         d.nest(f"out[i, j] = T.cast(acc[i, j], {d.out!r})")
     rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
-    d.add(f"Tx.cta.{'atomic_add' if updates else 'copy'}(C[{rows}, {columns}], out)")
+    update = f"Tx.cta.atomic_add(C[{rows}, {columns}], out)"
+    copy = d.pick(f"Tx.cta.copy(C[{rows}, {columns}], out)", "wl.store(C, (bi, bj), out)")
+    d.add(update if updates else copy)
     d.outputs["C"] = lambda s: s["acc"][: d.m, : d.n] + (wide(s["C"]) if updates else 0)
 
 
@@ -380,8 +393,11 @@ def _source(d: Draft) -> str:
     parameters = ", ".join(f"{name}: {kind}" for name, kind in d.parameters.items())
     entry = ["m = T.int32()"] if d.symbolic else []
     entry.append("T.device_entry()")
-    hints = {"persistent": d.pick(True, False), "stages": d.stages,
-             "consumers": (d.bn if d.few else d.bm) // 64}
+    hints = {
+        "persistent": d.pick(True, False),
+        "stages": d.stages,
+        "consumers": (d.bn if d.few else d.bm) // 64,
+    }
     chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
     entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []
     rows = f"(m + {d.bm - 1}) // {d.bm}" if d.symbolic else str(d.rows)
