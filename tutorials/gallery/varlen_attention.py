@@ -82,7 +82,7 @@ def of_torch(torch, q, k, v, begin):
 KERNEL = gallery.Kernel(
     varlen_attention, inputs, reference,
     small={"Z": 3, "longest": 70, "H": 2, "D": 64},
-    large={"Z": 16, "longest": 4096, "H": 16, "D": 128, "BM": 128, "BN": 128},
+    large={"Z": 16, "longest": 4096, "H": 16, "D": 128, "BM": 128, "BN": 64},
     torch=of_torch,
 )  # fmt: skip
 

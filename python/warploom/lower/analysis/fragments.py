@@ -12,6 +12,7 @@ threads hold its columns as they hold rows of accumulators, and its rows as they
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -102,6 +103,29 @@ def fragments(tensor_memory: bool, rows: int) -> Fragments:
     return Fragments(tensor_memory and rows == _THREAD_ROWS)
 
 
+def rows_of(tile: Buffer, heights: Mapping[Buffer, int], count: int) -> int:
+    """Rows of the fragment that a tile is made of, where accumulators lie in tensor memory.
+
+    Accumulators have their own number. Other tiles have that, too, if an accumulator has it, or no
+    accumulator has fewer; else they are blocks of the smallest.
+
+    Parameters
+    ----------
+    tile : Buffer
+        A matrix, or a vector along rows.
+    heights : mapping
+        Rows that a warpgroup holds of each matrix.
+    count : int
+        Warpgroups that share tiles.
+    """
+    own = heights[tile] if tile in heights else int(tile.shape[0]) // count
+    written = {rows for each, rows in heights.items() if each.scope() == "accumulator"}
+    if tile.scope() == "accumulator" or not written:
+        return own
+    known = own in SM100_ROWS and (own in written or own < min(written))
+    return own if known else min(written)
+
+
 def byte_operands_of(block: Block) -> frozenset[Buffer]:
     """Tiles in registers that MMAs read as operand A, of elements of 8 bits."""
     tiles = (mma.operands[0].source for mma in walk(block) if isinstance(mma, Mma))
@@ -113,15 +137,20 @@ def byte_operands_of(block: Block) -> frozenset[Buffer]:
 
 def fragments_of(tile: Buffer, tensor_memory: bool) -> Fragments:
     """The kind of layouts that the layout of a tile in the registers of a warpgroup is one of."""
-    plain = fragments(tensor_memory, int(tile.shape[0]))
+    kinds = [fragments(tensor_memory, int(tile.shape[0]))]
+    if kinds[0].row_a_thread:  # or several blocks of the rows of a fragment
+        kinds.append(Fragments())
     if len(tile.shape) == 2:
-        turned = dataclasses.replace(
-            fragments(tensor_memory, int(tile.shape[1])), transposed=True
-        )
-        try:
-            layout = turned.matrix(*(int(extent) for extent in tile.shape))
-        except IllegalCombination:
-            return plain
-        if tvm_ffi.structural_equal(tile.layout.canonicalize(), layout.canonicalize()):
-            return turned
-    return plain
+        columns = fragments(tensor_memory, int(tile.shape[1]))
+        kinds.append(dataclasses.replace(columns, transposed=True))
+    return next((kind for kind in kinds if _has_layout(tile, kind)), kinds[0])
+
+
+def _has_layout(tile: Buffer, kind: Fragments) -> bool:
+    """Whether the layout of a tile is one of a kind."""
+    shape = [int(extent) for extent in tile.shape]
+    try:
+        layout = kind.matrix(*shape) if len(shape) == 2 else kind.along_rows(*shape)
+    except IllegalCombination:
+        return False
+    return tvm_ffi.structural_equal(tile.layout.canonicalize(), layout.canonicalize())

@@ -27,6 +27,7 @@ from warploom.lower.analysis.fragments import (
     Fragments,
     byte_operands_of,
     fragments,
+    rows_of,
 )
 from warploom.lower.analysis.layouts import (
     Axis,
@@ -37,6 +38,7 @@ from warploom.lower.analysis.layouts import (
 )
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A, Major, Swizzle
+from warploom.target.wgmma import WGMMA_M
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_shared, is_single
@@ -68,17 +70,23 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     if not program.tensor_memory:
         count = warpgroups_for(shared_out, wanted)
     else:
-        count = _tensor_memory_warpgroups(shared_out, wanted)
-    rows = sorted({bits // count for bits in shared_out.values()})
-    plain = fragments(program.tensor_memory, rows[0] if rows else 0)
+        # What no MMA writes may have several blocks of 64 rows, as on Hopper.
+        blocks = {tile for tile in matrices if tile.scope() == "fragment" and tile not in turned}
+        count = _tensor_memory_warpgroups(shared_out, blocks, wanted)
+    heights = {tile: size // count for tile, size in shared_out.items()}
+    rows = sorted(set(heights.values()))
     bytes_of_a = frozenset() if program.tensor_memory else byte_operands_of(program.block)
+    axes = vector_axes(program.block)
+    if program.tensor_memory:
+        _require_one_kind(registers, axes, {rows_of(tile, heights, count) for tile in matrices})
     kinds = {
         tile: dataclasses.replace(
-            plain, transposed=tile in turned, operand=str(tile.dtype) if tile in bytes_of_a else ""
+            fragments(program.tensor_memory, rows_of(tile, heights, count)),
+            transposed=tile in turned,
+            operand=str(tile.dtype) if tile in bytes_of_a else "",
         )
         for tile in registers
     }
-    axes = vector_axes(program.block)
     operands = operand_uses(program.block)
     if program.arch == SM90A.name:
         _require_majors(operands)
@@ -113,9 +121,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     )  # fmt: skip
 
 
-def _check_explicit(
-    tile: Buffer, wanted: Any, uses: dict[Major, str], count: int
-) -> None:
+def _check_explicit(tile: Buffer, wanted: Any, uses: dict[Major, str], count: int) -> None:
     """A layout that the author wrote stays, unless a use of the tile does not allow it."""
     if wanted is not None and not tvm_ffi.structural_equal(
         tile.layout.canonicalize(), wanted.canonicalize()
@@ -132,28 +138,47 @@ def _check_explicit(
             raise Decline(f"The tile {tile.name}, {use}: {error}") from error
 
 
-def _tensor_memory_warpgroups(shared_out: dict[Buffer, int], wanted: int | None) -> int:
+def _tensor_memory_warpgroups(
+    shared_out: dict[Buffer, int], blocks: set[Buffer], wanted: int | None
+) -> int:
     """As :func:`_warpgroups` where accumulators lie in tensor memory.
 
     A warpgroup reads an accumulator of its own, of as many rows as one instruction computes.
     """
-    rows = sorted(set(shared_out.values()))
-    if not rows:
+    if not shared_out:
         return wanted or 1
-    allowed = [
-        count for count in (1, 2) if len(rows) == 1 and rows[0] in [r * count for r in SM100_ROWS]
-    ]
+    written = [size for tile, size in shared_out.items() if tile.scope() == "accumulator"]
+
+    def fits(tile: Buffer, count: int) -> bool:
+        block, rows = WGMMA_M * count, shared_out[tile]
+        several = tile in blocks and min(written, default=0) == block and rows % block == 0
+        return several or rows in [each * count for each in SM100_ROWS]
+
+    allowed = [count for count in (1, 2) if all(fits(tile, count) for tile in shared_out)]
     if wanted is not None and wanted in allowed:
         return int(wanted)
     if not allowed:
         names = ", ".join(f"{tile.name} {count}" for tile, count in shared_out.items())
         raise Decline(
             f"Rows of the tiles in registers and accumulators are {names}; tensor memory holds "
-            f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, the "
-            "same for all tiles, so choose such numbers. Accumulators of fewer rows need such "
-            "numbers of columns, operands in shared memory, and no reduction of rows."
+            f"{' or '.join(map(str, SM100_ROWS))} for each of at most 2 consumer warpgroups, and "
+            f"fragments beside {WGMMA_M} several times as many, so choose such numbers. "
+            "Accumulators of fewer rows need such numbers of columns, operands in shared memory, "
+            "and no reduction of rows."
         )
     return allowed[0]
+
+
+def _require_one_kind(tiles: list[Buffer], axes: dict[Buffer, Axis], rows: set[int]) -> None:
+    """A vector along columns is held as rows of tiles are, which must then be held alike."""
+    for tile in tiles:
+        along_columns = tile in axes and axes[tile].along == "column" and len(tile.shape) == 1
+        if along_columns and len(rows) > 1:
+            raise Decline(
+                f"The vector {tile.name} lies along the columns of tiles, and warpgroups hold "
+                f"{' and '.join(map(str, sorted(rows)))} rows of those of this program; read its "
+                "elements from shared or global memory, or give all tiles as many rows."
+            )
 
 
 def _require_majors(operands: dict[Buffer, dict[Major, str]]) -> None:

@@ -24,7 +24,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.layout.fragment import single_fragment
-from warploom.lower.analysis.fragments import byte_operands_of, fragments
+from warploom.lower.analysis.fragments import byte_operands_of, fragments, rows_of
 from warploom.lower.analysis.layouts import register_places, vector_axes
 from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
@@ -77,10 +77,10 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     tiles = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
     turned = transposed_tiles(program.block)
     matrices = [tile for tile in tiles if len(tile.shape) == 2 and not is_single(tile)]
-    heights = [int(tile.shape[tile in turned]) // count for tile in matrices]
-    kinds = fragments(program.tensor_memory, max(heights, default=0))
+    heights = {tile: int(tile.shape[tile in turned]) // count for tile in matrices}
     bytes_of_a = frozenset() if program.tensor_memory else byte_operands_of(program.block)
     for tile in tiles:
+        kinds = fragments(program.tensor_memory, rows_of(tile, heights, count))
         shape = [int(extent) for extent in tile.shape]
         if is_single(tile):
             layout = single_fragment()
@@ -96,9 +96,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
             shape[0] //= count
             rows[tile], layout = shape[0], kinds.along_rows(shape[0])
         home = _home(tile, program.tensor_memory)
-        parts[tile] = tirx.decl_buffer(
-            shape, str(tile.dtype), tile.name, scope=home, layout=layout
-        )
+        parts[tile] = tirx.decl_buffer(shape, str(tile.dtype), tile.name, scope=home, layout=layout)
     split = _Split(parts, rows, turned, count, index)
     body = tuple(_statement(statement, split) for statement in program.block)
     ids = (
