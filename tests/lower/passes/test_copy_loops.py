@@ -109,7 +109,7 @@ def test_pages_come_by_tma(rows, arch, scalar, rng):
     compare(case, rng, arch)
 
 
-@pytest.mark.parametrize("scalar", ["", "variable", "value"])
+@pytest.mark.parametrize("scalar", ["", "value"])
 @pytest.mark.parametrize("bm", [64, 128])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("rows", [1, 2, 4])
