@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 
@@ -14,6 +16,9 @@ from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
 from tests.shared.packed_weights import Packed
 from warploom import emulator
+from warploom.compiler import sass
+from warploom.compiler.callback import compile_cached
+from warploom.compiler.invoke import current_request
 from warploom.decide import Config
 from warploom.decide.gemv import gemv_configs
 from warploom.decide.gemv_rules import step_of, why_no_gemv
@@ -22,10 +27,12 @@ from warploom.errors import Decline, IllegalCombination
 from warploom.gemm import recognise
 from warploom.gemm.annotations import annotate
 from warploom.gemm.gemv import gemv_kernel
+from warploom.gemm.gemv.kernel import CONSTANT
 from warploom.gemm.gemv.lanes import Lanes
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record
 from warploom.relax.decisions import decisions_of
+from warploom.target import cuda_target
 
 
 def config(function: Function, columns: int = 16, stages: int = 2, **more: int) -> Config:
@@ -185,3 +192,28 @@ def test_weights_that_are_no_integers_are_declined() -> None:
     with pytest.raises(Decline, match="W is not computed in pairs"):
         gemv_kernel(gemm, chosen)
     assert not any(one.gemv for _, one in decisions_of(gemm))
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+@pytest.mark.parametrize("after", ["", "add"])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("k", [512, 4096])
+def test_what_other_kernels_write_is_loaded_behind_the_wait(
+    k: int, constant: bool, after: str
+) -> None:
+    """The compiler moves loads of what it takes for constant, and reads it through L1."""
+    function = Packed(1, 64, k, after=after).function()
+    func = function.func
+    if constant:
+        func = func.with_attr(CONSTANT, list(range(len(func.params))))
+    kernel = gemv_kernel(recognise(func), config(function, stages=3))
+    mod = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+    built = tvm.compile(mod, cuda_target("h200"), tir_pipeline="warploom")
+    (source,) = (one.inspect_source() for one in built.mod.imports)
+    with cuda_target("h200"):
+        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    before, _, behind = listing.partition("ACQBULK")
+    assert behind and "CONSTANT" not in listing
+    # Weights do not stay in the L1 cache (NA); X does.
+    assert bool(re.search(r"LDG\.E\.NA\.128", before)) == constant
+    assert not re.search(r"LDG\.E\.128", before) and re.search(r"LDG\.E\.128", behind)

@@ -21,14 +21,13 @@ from warploom.decide.gemv_rules import loads_x_ahead, warps_of, weight_bits
 from warploom.errors import Decline
 from warploom.gemm.equations import loads, simplify
 from warploom.gemm.gemv.lanes import Lanes, Point
-from warploom.gemm.gemv.operands import WEIGHTS, LaneOperand
+from warploom.gemm.gemv.operands import ROWS, WEIGHTS, LaneOperand
 from warploom.gemm.gemv.results import CHAINS, Place, Results
 from warploom.gemm.memory import static
 from warploom.gemm.problem import GemmFunction
 from warploom.gemm.thread_kernel import framed, ids_of, parameter
 from warploom.intrin.mma_sync import MMA_M, MMA_N, MMA_SUMS, QUAD, multiply
 from warploom.lower.emit.next_kernel import let_next_start, wait_for_last
-from warploom.lower.nests.loads import GLOBAL
 from warploom.tile import ir
 
 #: The attribute with the numbers of parameters that no kernel before this one writes, as far as
@@ -179,7 +178,7 @@ class _Kernel:
                   self.analyzer)
             for pair in lanes.pairs for offset in pair
         ]  # fmt: skip
-        return LaneOperand(gemm.products[0].a.value, points, self.analyzer, GLOBAL)
+        return LaneOperand(gemm.products[0].a.value, points, self.analyzer, ROWS)
 
     def _k(self, lanes: Lanes, offset: int) -> Any:
         return self.step * self.config.tile_k + self.quad * lanes.share + offset

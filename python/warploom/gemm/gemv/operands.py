@@ -25,8 +25,14 @@ def _load_weights(words: list[Any], address: Any, size: int) -> Any:
     return load_ahead(words, address, size, once=size >= _READ_ONCE)
 
 
+def _load_rows(words: list[Any], address: Any, size: int) -> Any:
+    return load_ahead(words, address, size, once=False)
+
+
 #: Weights, many of which are on their way at a time, and their scales.
 WEIGHTS = Memory(GLOBAL.holds, GLOBAL.has_chunks, _load_weights)
+#: Rows of X: loads that the compiler does not move before the kernel has waited for X.
+ROWS = Memory(GLOBAL.holds, GLOBAL.has_chunks, _load_rows)
 
 
 class LaneOperand:

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
@@ -15,8 +16,10 @@ from warploom.decide.config import Config
 from warploom.decide.gemv_rules import warps_of
 from warploom.gemm.gemv.lanes import Lanes
 from warploom.gemm.problem import GemmFunction
+from warploom.intrin.coherent import coherent
 from warploom.intrin.mma_sync import MMA_N, MMA_SUMS
 from warploom.tile import ir
+from warploom.tile.scopes import is_global
 
 #: Chains of MMAs of a block of rows, which do not wait for each other.
 CHAINS = 2
@@ -109,9 +112,14 @@ class Results:
             table[product.accumulator] = total
         for output in self.gemm.outputs:
             indices = [ir.substitute(one, table) for one in output.indices]
-            value = ir.substitute(output.value, table)
+            value = ir.map_nodes(output.value, {TensorLoad: _coherent}, table)
             statements.append(tirx.BufferStore(table[output.buffer], value, indices))
         yield ir.when(inside, statements)
+
+
+def _coherent(load: TensorLoad) -> Any:
+    """A load of what the epilogue adds, behind the wait."""
+    return coherent(load) if ir.is_buffer(load.source) and is_global(load.source) else load
 
 
 def _folded(values: list[Any]) -> Any:
