@@ -41,7 +41,7 @@ def atomic_add(element: Any, value: Any) -> None:
     ----------
     element : TensorLoad
         An element of a buffer in global memory, or of a shared tile: float32, float64, float16,
-        bfloat16, int32 or uint32. Outside of a global buffer nothing happens.
+        bfloat16, or an integer of 32 or 64 bits. Outside of a global buffer nothing happens.
     value : Expr or number
         Of the dtype of the element.
 
@@ -59,7 +59,9 @@ def atomic_add(element: Any, value: Any) -> None:
 
 
 def atomic_max(element: Any, value: Any) -> None:
-    """Set an element to the larger of it and a value, as :func:`atomic_add`: int32 or uint32.
+    """Set an element to the larger of it and a value, as :func:`atomic_add`.
+
+    A float is updated as the integer of its bits; NaN has no certain place in the order.
 
     Raises
     ------
@@ -70,7 +72,9 @@ def atomic_max(element: Any, value: Any) -> None:
 
 
 def atomic_min(element: Any, value: Any) -> None:
-    """Set an element to the smaller of it and a value, as :func:`atomic_add`: int32 or uint32.
+    """Set an element to the smaller of it and a value, as :func:`atomic_add`.
+
+    A float is updated as the integer of its bits; NaN has no certain place in the order.
 
     Raises
     ------

@@ -11,12 +11,19 @@ from typing import Any
 from tvm.ir import Call, StringImm
 from tvm.script import tirx as T
 from tvm.tirx import BufferStore
+from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 #: Option of a copy to global memory that combines elements, as TVM calls it: ``"add"`` and so on.
 REDUCE = "use_tma_reduce"
 #: Prefix of the functions that such a store calls.
 _PREFIX = "warploom."
 UPDATES = ("atomic_add", "atomic_max", "atomic_min")
+
+
+def reduce_of(copy: TilePrimitiveCall) -> str | None:
+    """How a copy combines elements with those of global memory, if it does not replace them."""
+    name = copy.config.get(REDUCE)
+    return None if name is None else str(name)
 
 
 def update_value(name: str, element: Any, operand: Any) -> Any:

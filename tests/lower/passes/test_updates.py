@@ -40,17 +40,19 @@ def histogram(n, bins, scope):
 
 
 @pytest.mark.parametrize("scope", ["shared", "global"])
-@pytest.mark.parametrize("n", [1000, 64])
-def test_histograms(n, scope, rng):
-    func = histogram(n, 24, scope)
+@pytest.mark.parametrize(("n", "bins"), [(1000, 24), (64, 24), (64, 512)])
+def test_histograms(n, bins, scope, rng):
+    func = histogram(n, bins, scope)
     assert tvm_ffi.structural_equal(tvm.script.from_source(func.script()), func)
-    x = rng.integers(-3, 30, 2 * n).astype(np.int32)  # some are outside
-    before = rng.integers(0, 9, 24).astype(np.int32)
-    expected = before + np.bincount(x[(x >= 0) & (x < 24)], minlength=24)
+    x = rng.integers(-3, bins + 6, 2 * n).astype(np.int32)  # some are outside
+    before = rng.integers(0, 9, bins).astype(np.int32)
+    expected = before + np.bincount(x[(x >= 0) & (x < bins)], minlength=bins)
     interpreted = before.copy()
     wl.interpret(func, [x, interpreted])
     np.testing.assert_array_equal(interpreted, expected)
-    np.testing.assert_array_equal(run(lower(func), [x, before])[1], expected)
+    kernel = lower(func)
+    assert ('use_tma_reduce="add"' in kernel.script()) == (scope == "shared" and bins == 512)
+    np.testing.assert_array_equal(run(kernel, [x, before])[1], expected)
 
 
 def split_k(m, n, splits, dtype, name, hints, left_out):
@@ -83,6 +85,77 @@ def split_k(m, n, splits, dtype, name, hints, left_out):
         Tx.cta.atomic_add(S, total)
 
     return func
+
+
+def extremes(shape, dtype, name, scope, space):
+    """Two CTAs update extremes of rows, in shared memory, and all elements of a tile at once."""
+    m, n = shape
+
+    @T.prim_func
+    def func(X: T.Buffer((2, m, n), dtype), R: T.Buffer((m,), dtype), C: T.Buffer((m, n), dtype)):
+        T.device_entry()
+        b = T.cta_id([2])
+        x = T.alloc_buffer((m, n), dtype, scope=scope)
+        Tx.cta.copy(x, X[b, 0:m, 0:n])
+        if space == "shared":
+            rows = T.alloc_buffer((m,), dtype, scope="shared")
+            Tx.cta.copy(rows, X[b, 0:m, 0])
+            for i, j in T.grid(m, n):
+                getattr(wl, name)(rows[i], X[b, i, j])
+            getattr(Tx.cta, name)(R, rows)
+        else:
+            for i, j in T.grid(m, n):
+                getattr(wl, name)(R[i], X[b, i, j])
+        getattr(Tx.cta, name)(C, x)
+
+    return func
+
+
+EXTREMES = list(itertools.product(
+    [(64, 24), (20, 16), (128, 64)],
+    ["float32", "float64", "float16", "bfloat16", "int32", "uint32", "int64", "uint64"],
+    ["atomic_max", "atomic_min", "atomic_add"], ["fragment", "shared"], ["shared", "global"],
+    ["sm_90a", "sm_100a"],
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "dtype", "name", "scope", "space", "arch"), EXTREMES)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.some(8)
+def test_extremes_of_every_dtype(shape, dtype, name, scope, space, arch, rng):
+    """Of both signs, zeros of both signs among them, for floats are updated by their bits."""
+    func = extremes(shape, dtype, name, scope, space)
+
+    def values(*extents):
+        if dtype.startswith("uint"):
+            return rng.integers(0, 2**32 - 1, extents).astype(dtype)
+        if dtype.startswith("int"):
+            return rng.integers(-(2**30), 2**30, extents).astype(dtype)
+        signed = rng.standard_normal(extents) * rng.choice([0.0, -0.0, 1, 9], extents)
+        return signed.astype(numpy_dtype(dtype))
+
+    x, rows, c = values(2, *shape), values(shape[0]), values(*shape)
+    join = {"atomic_max": np.maximum, "atomic_min": np.minimum, "atomic_add": np.add}[name]
+    exact = wide if "float" in dtype else (lambda array: array)
+    columns = [exact(rows), *np.moveaxis(exact(x), 2, 0).reshape(-1, shape[0])]
+    if space == "shared":  # which begins with the first column
+        columns += list(exact(x)[:, :, 0])
+    expected = [join.reduce(columns), join.reduce([exact(c), *exact(x)])]
+    expected = [wanted if "float" in dtype else wanted.astype(dtype) for wanted in expected]
+    for got in (interpreted(func, x, rows, c), run(lower(func, arch), [x, rows, c], arch)):
+        for result, wanted in zip(got[1:], expected, strict=True):
+            if name == "atomic_add" and "float" in dtype:
+                allowed = shape[1] * precision(dtype) * np.abs(wanted).max() * 4
+                assert np.abs(wide(result) - wanted).max() <= allowed
+            else:
+                np.testing.assert_array_equal(exact(result), wanted)
+
+
+def interpreted(func, *arguments):
+    """The arguments after the program is interpreted."""
+    copies = [np.copy(x) for x in arguments]
+    wl.interpret(func, copies)
+    return copies
 
 
 def decisions(func, arch):
@@ -144,9 +217,11 @@ def refused(body):
 
 
 def test_what_is_refused():
-    def max_of_floats(X, H, tile):
+    def of_bytes(X, H, tile):
+        small = T.alloc_buffer((64,), "int8", scope="shared")
+        Tx.cta.zero(small)
         with T.serial(64) as i:
-            wl.atomic_max(H[i], T.float16(1))
+            wl.atomic_max(small[i], T.int8(1))
 
     def of_registers(X, H, tile):
         with T.serial(64) as i:
@@ -161,9 +236,7 @@ def test_what_is_refused():
         with T.serial(64) as i:
             wl.atomic_add(X[0], X[i])
 
-    assert "atomic_max updates H of dtype float16; GPUs update int32, uint32" in refused(
-        max_of_floats
-    )
+    assert "of dtype int8; GPUs update float32, float64" in refused(of_bytes)
     assert "must be in global or shared memory" in refused(of_registers)
     assert "with atomic_add and calls atomic_max for it too" in refused(mixed)
     assert "reads it too; iterations have no order" in refused(also_read)

@@ -57,8 +57,10 @@ def _atomic(name: str, join: Callable, evaluate: Running, args: list[Any]) -> No
     dst, src = (Region.of(evaluate, argument) for argument in args)
     require_atomic(name, dst.operand, src.operand)
     dst = replace(dst, storage=replace(dst.storage, writers=None))
-    value = src.read().reshape(dst.extent)
-    dst.write(convert(join(_exact(dst.read()), _exact(value)), dst.dtype))
+    old, value = dst.read(), src.read().reshape(dst.extent)
+    if old.dtype.kind not in "iu":
+        old, value = _exact(old), _exact(value)
+    dst.write(convert(join(old, value), dst.dtype))
 
 
 ORDERED: dict[str, Callable[[Running, list[Any]], None]] = {

@@ -114,7 +114,8 @@ class Storage:
         kept = active & ~wrong
         places = tuple(index[kept] for index in indices)
         # Sums in float64, rounded once: those of kernels have no certain order.
-        exact = self.array.astype(np.float64 if self.array.dtype.kind not in "iu" else np.int64)
+        own = self.array.dtype
+        exact = self.array.astype(own if own.kind in "iu" else np.float64)
         join.at(exact, places, values[kept].astype(exact.dtype))
         self.array[places] = exact[places].astype(self.array.dtype)
 

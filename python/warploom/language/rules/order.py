@@ -13,12 +13,10 @@ ORDERED = (
     "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
     "int32", "int16", "int8", "uint16", "uint8",
 )  # fmt: skip
-#: Update -> dtypes for which GPUs have it as one instruction, or as one that they repeat.
-ATOMIC_DTYPES = {
-    "atomic_add": ("float32", "float64", "float16", "bfloat16", "int32", "uint32"),
-    "atomic_max": ("int32", "uint32"),
-    "atomic_min": ("int32", "uint32"),
-}
+#: Dtypes whose elements can be updated in memory: GPUs do it, or compare and swap.
+ATOMIC_DTYPES = (
+    "float32", "float64", "float16", "bfloat16", "int32", "uint32", "int64", "uint64",
+)  # fmt: skip
 
 
 def require_scan(name: str, dst: Operand, src: Operand, axis: int) -> int:
@@ -97,10 +95,10 @@ def require_atomic(name: str, dst: Operand, src: Operand) -> None:
 
 def require_atomic_dtype(name: str, buffer: str, dtype: str) -> None:
     """GPUs have the update for the dtype."""
-    if dtype not in ATOMIC_DTYPES[name]:
+    if dtype not in ATOMIC_DTYPES:
         raise TileProgramError(
-            f"{name} updates {buffer} of dtype {dtype}; GPUs update "
-            f"{', '.join(ATOMIC_DTYPES[name])} so, so use a buffer of one of these."
+            f"{name} updates {buffer} of dtype {dtype}; GPUs update {', '.join(ATOMIC_DTYPES)} so, "
+            "so use a buffer of one of these."
         )
 
 

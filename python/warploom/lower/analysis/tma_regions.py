@@ -9,7 +9,9 @@ from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer
 
+from warploom.ops.copy_strided import knows_strides
 from warploom.target import TMA
 from warploom.tile import ir
 
@@ -40,6 +42,16 @@ def why_not_tma(region: TensorRegion, use: str) -> str | None:
                 "describes no such copy, so give the buffer a symbolic extent."
             )
     return None
+
+
+def tma_updates(name: str, buffer: Buffer) -> bool:
+    """Whether TMA combines elements of a buffer with those of a tile: ``"add"``, ``"max"``, ...
+
+    It has no maximum and no minimum of float32 and float64 (PTX ISA, "cp.reduce.async.bulk").
+    """
+    dtype = str(buffer.dtype)
+    wide = "float" in dtype and tvm.DataType(dtype).bits >= 32
+    return knows_strides(buffer) and (name == "add" or not wide)
 
 
 def at_launch(region: TensorRegion) -> Any:

@@ -94,8 +94,8 @@ def copies_by_threads(
 def _through_registers(
     to: TensorRegion, source: TensorRegion, ring: Ring, stage: Any, program: TileProgram
 ) -> list[Stmt]:
-    """A nest for each warpgroup, over its part of the rows."""
-    count = consumers(program)
+    """A nest for each warpgroup, over its part of the rows; on a grid of threads, one for all."""
+    count = consumers(program) if program.threads is None else 1
     extents = [int(extent) for _, extent in ir.ranges(to)]
     counters = [Var(name, "int32") for name, _ in zip("ijkl", extents, strict=False)]
     shared_out = count > 1 and extents[0] % count == 0

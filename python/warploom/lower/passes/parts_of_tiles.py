@@ -17,6 +17,8 @@ from tvm.script import tirx as T
 from tvm.tirx import Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.lower.analysis.tma_regions import at_launch, tma_updates, why_not_tma
+from warploom.lower.stores.shared_store import in_boxes
 from warploom.tile import ir
 from warploom.tile.primitives import op_name, primitive, tile_call
 from warploom.tile.scopes import TILE_SCOPES
@@ -28,6 +30,8 @@ NEUTRAL: dict[str, Callable[[str], Any]] = {
     "max": lambda dtype: -math.inf if "float" in dtype else int(tirx.min_value(dtype)),
     "min": lambda dtype: math.inf if "float" in dtype else int(tirx.max_value(dtype)),
 }
+#: Elements of a tile with which TMA updates global memory: two for each thread of a warpgroup.
+_MANY = 256
 #: A reduction takes multiples of so many columns of a fragment, from a multiple on.
 REDUCED_COLUMNS = 8
 
@@ -82,15 +86,25 @@ def store_of_part(call: TilePrimitiveCall) -> Stmt:
 def atomic_of_part(call: TilePrimitiveCall) -> Stmt:
     """An update of global memory with a tile: a copy that combines, or element by element.
 
-    Of a whole tile in registers it is a copy, which TMA may do.
+    Of a whole tile in registers it is a copy, which TMA may do; of a whole shared tile, if TMA does
+    it, and threads would have several elements each.
     """
     to, source = call.args
+    name = op_name(call).removeprefix("atomic_")
     extents = [extent for region in (to, source) for _, extent in ir.ranges(region)]
     known = all(isinstance(extent, tirx.IntImm) for extent in extents)
-    if source.source.scope() in TILE_SCOPES and is_whole(source) and known:
-        combined = {REDUCE: op_name(call).removeprefix("atomic_")}
-        return primitive("copy", to, source, scope="cta", **combined)
+    in_registers = source.source.scope() in TILE_SCOPES
+    if is_whole(source) and known and (in_registers or _pays_by_tma(name, to, source)):
+        return primitive("copy", to, source, scope="cta", **{REDUCE: name})
     return _each_of_part(call, functools.partial(update_value, op_name(call)))
+
+
+def _pays_by_tma(name: str, to: TensorRegion, source: TensorRegion) -> bool:
+    """Whether one thread updates a region by TMA, and all threads would take several rounds."""
+    if not tma_updates(name, to.source) or why_not_tma(to, "which is updated") is not None:
+        return False
+    elements = math.prod(int(extent) for extent in source.source.shape)
+    return at_launch(to) is None and in_boxes(to) and elements >= _MANY
 
 
 def _each_of_part(call: TilePrimitiveCall, value: Callable[[Any, Any], Any]) -> Stmt:

@@ -23,7 +23,7 @@ from warploom.lower.passes.parts_of_tiles import is_whole, store_of_part
 from warploom.lower.passes.read_again import read_again
 from warploom.lower.passes.split_rows import rows_of, split_rows
 from warploom.lower.passes.squeeze_vectors import squeeze
-from warploom.lower.passes.stage_stores import reduce_of, straight_store
+from warploom.lower.passes.stage_stores import straight_store
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.ids import Id
@@ -31,6 +31,7 @@ from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_shared
 from warploom.tile.statement import Copy, Reduction, Statement, walk
+from warploom.tile.updates import reduce_of
 
 
 def plan_threads(program: TileProgram) -> TileProgram:
@@ -106,7 +107,7 @@ def _as_nests(statement: Statement) -> Stmt:
             return ir.written_at(copy_as_nest(raw), raw.span)
         if source.source.scope() in TILE_SCOPES:
             one_row = len(source.source.shape) == 2 and int(source.source.shape[0]) == 1
-            made = straight_store(to, source, reduce=reduce_of(statement))
+            made = straight_store(to, source, reduce=reduce_of(statement.raw))
             nest = store_of_part(raw) if one_row else made
             return ir.written_at(nest, raw.span)
     return statement.with_each(_as_nests)

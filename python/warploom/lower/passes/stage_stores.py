@@ -24,21 +24,20 @@ from tvm.tirx import Buffer, Stmt, Var
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.fragments import fragments_of
 from warploom.lower.analysis.rows import row_dimensions
-from warploom.lower.emit.fill_stages import require_tma
+from warploom.lower.analysis.tma_regions import tma_updates
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.elements import WARPGROUP
 from warploom.lower.stores.chunked_store import (
     ChunkedStore,
-    by_tma,
     computed,
     if_stored,
     wait_group,
 )
 from warploom.lower.stores.cut_tiles import Cut, chunk_of, cut_tile
 from warploom.lower.stores.epilogue_inputs import prefetch_inputs
+from warploom.lower.stores.shared_store import store_shared
 from warploom.lower.stores.staged_inputs import staged_input
 from warploom.lower.stores.store_chunks import store_chunks
-from warploom.ops.copy_strided import knows_strides
 from warploom.ops.register_tile import LANES
 from warploom.target import Major, Swizzle
 from warploom.tile import ir
@@ -47,8 +46,8 @@ from warploom.tile.choices import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
-from warploom.tile.statement import Block, Copy, Loop, Nest, Statement, Store, view, walk
-from warploom.tile.updates import REDUCE, update_value
+from warploom.tile.statement import Block, Loop, Nest, Statement, Store, view, walk
+from warploom.tile.updates import reduce_of, update_value
 
 #: Buffers for chunks, without a hint.
 STORE_BUFFERS = 2
@@ -123,13 +122,13 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             continue
         span = statement.raw.span
         if not statement.of_registers:
-            result.append(ir.written_at(_from_shared(statement, program), span))
+            result.append(ir.written_at(store_shared(statement, program), span))
             continue
         to, source = statement.to, statement.source
-        reduce = reduce_of(statement)
+        reduce = reduce_of(statement.raw)
         kinds = fragments_of(source.source, program.tensor_memory)
         cut = cut_tile(to, source, kinds, program.hints.store_columns)
-        if reduce is not None and not knows_strides(to.source):
+        if reduce is not None and not tma_updates(reduce, to.source):
             cut = None
         maker = _maker(result[-1], source, program) if result else None
         if maker is not None:
@@ -179,19 +178,6 @@ def _before_mmas(
     return [*statements[:first], *staged.ahead, *asked, *statements[first:]]
 
 
-def _from_shared(copy: Store, program: TileProgram) -> Stmt:
-    """Store a tile by TMA with one thread; wait until the tile may be written again."""
-    to, source = copy.to, copy.source
-    require_tma(to, f"which {source.source.name} is stored to")
-    chosen = T.And(program.var("warpgroup") == 0, leader(program))
-    store = [
-        if_stored(by_tma(to, source), program),
-        ir.evaluate(T.ptx.cp.async_.bulk.commit_group()),
-        wait_group(0),
-    ]
-    return orchestrated([ir.when(chosen, store)])
-
-
 def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest | None:
     """A nest that computes a tile, element by element, that nothing but its store uses."""
     nest = view(statement)
@@ -210,12 +196,6 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
         if not statement.blocks and not statement.allocates
     )
     return nest if used == 2 else None
-
-
-def reduce_of(store: Copy) -> str | None:
-    """How a store combines elements with those of global memory, if it does not replace them."""
-    name = store.raw.config.get(REDUCE)
-    return None if name is None else str(name)
 
 
 def straight_store(
