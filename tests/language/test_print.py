@@ -349,3 +349,58 @@ def test_a_stage_is_read_behind_its_loads(between, rng, texts):
         return
     with pytest.raises(Decline, match=r"I_s is read between the loads of .* behind the last"):
         lower(hinted(func, specialise=False))
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def whole_tiles(scope, columns, dtype):
+    """Prints a tile, regions of it, a vector and global memory, in a loop and behind it."""
+
+    @T.prim_func
+    def func(A: T.Buffer((2, 64, columns), dtype), C: T.Buffer((2, 64, columns), dtype)):
+        T.device_entry()
+        b = T.cta_id([2])
+        x = T.alloc_buffer((64, columns), dtype, scope=scope)
+        row = T.alloc_buffer((columns,), dtype, scope="fragment")
+        for i, j in T.grid(64, columns):
+            x[i, j] = A[b, i, j]
+        for k in T.serial(2):
+            Tx.cta.add(x, x, T.Cast(dtype, k + 1))
+            wl.print("{} 0 step {}: {:>9.4f}|", b, k, x[62:64, k : k + 19])
+        wl.print("{} 1 {} {}", b, A[b, 3, columns - 2 : columns], 5, predicate=A[0, 0, 0] > -9)
+        wl.print("{} 2 {}", b, x, predicate=b == 1)
+        Tx.cta.copy(row, A[b, 5, 0:columns])
+        wl.print("{} 3 {}", b, row)
+        Tx.cta.copy(C[b, 0:64, 0:columns], x)
+
+    return func
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("scope", ["shared", "fragment"])
+@pytest.mark.parametrize("columns", [24, 32, 37])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.some(3)
+def test_whole_tiles(columns, scope, arch, rng, texts):
+    func = whole_tiles(scope, columns, "float32")
+    a = rng.standard_normal((2, 64, columns)).astype(np.float32)
+    lines = agree(texts, func, [a, np.full_like(a, np.nan)], arch)
+    each = -(-columns // 16)
+    assert lines == 2 * (2 * 2 * 2 + 1 + each) + 64 * each
+
+
+def test_the_lines_of_a_tile(texts):
+    @T.prim_func
+    def func(A: T.Buffer((4, 20), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        T.thread_id([32])
+        wl.print("<{:>2}>", A[1:3, 1:19])
+
+    values = np.arange(80, dtype=np.int32).reshape(4, 20)
+    said, _ = texts(lambda: emulator.run(func, [values]))
+    numbers = [" ".join(f"{n:>2}" for n in row) for row in
+               (range(21, 37), range(37, 39), range(41, 57), range(57, 59))]  # fmt: skip
+    places = ["1, 1:17", "1, 17:19", "2, 1:17", "2, 17:19"]
+    assert said.splitlines() == [f"<A[{p}]: {n}>" for p, n in zip(places, numbers, strict=True)]

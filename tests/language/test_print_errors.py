@@ -51,15 +51,20 @@ def test_what_cannot_be_printed(values, options, sentence):
         wl.print(*values, **options)
 
 
-def test_buffers_and_vectors_are_refused():
-    buffer = T.Buffer((4, 4), "float32")
-    for value, sentence in (
-        (buffer, "is the whole buffer"),
-        (buffer[0:2, 0], "is a region; print elements"),
-        (T.Broadcast(T.float32(1), 4), "print the elements of a vector"),
+def test_several_tiles_and_vectors_are_refused():
+    buffer, dynamic = T.Buffer((4, 4), "float32"), T.Buffer((4, T.int32()), "float32")
+    vector = T.Broadcast(T.float32(1), 4)
+    for statement, sentence in (
+        (lambda: wl.print("{} {}", buffer, buffer[0:2, 0]), "value 0 is the whole buffer .*, and"),
+        (lambda: wl.print("{} {}", buffer[0:2, 0], buffer), "value 0 is a region, and wl.print"),
+        (lambda: wl.device_assert(True, "{}", buffer), "wl.device_assert none; print elements"),
+        (lambda: wl.print(dynamic), "with an extent that only the launch knows"),
+        (lambda: wl.print("{}", vector), "print the elements of a vector"),
+        (lambda: wl.device_assert(3.5, "{}", 1), "condition is 3.5; it must be a condition"),
+        (lambda: wl.device_assert(False, "{}"), "wl.device_assert has 1 places, and 0 values"),
     ):
         with pytest.raises(IllegalCombination, match=sentence):
-            wl.print("{}", value)
+            statement()
 
 
 def tile_program(statement: Callable[[Any], Any], nest: bool = False) -> Any:

@@ -91,6 +91,12 @@ silu select``
 ``wl.print("k {}: {:.3f}", k, acc[0, 0])``
     Prints a line for each CTA and each time that it comes here (:func:`print`). Values are scalars
     and elements of any tile or buffer; outside of global memory they are 0.
+``wl.device_assert(k > 0, "k is {}", k)``
+    Ends the kernel where the condition does not hold (:func:`device_assert`).
+``wl.exit_if(b * BM >= length[s])``
+    Ends the CTA, at the top level of the kernel (:func:`exit_if`).
+``wl.rand(seed, i * BN + j)``, ``randn``, ``randint``
+    Random numbers as functions of a seed and an offset (:mod:`warploom.language.random`).
 
 ``wl.mbarrier.init arrive expect wait``, and ``mbar=wl.mbarrier.address(b, stage)`` of a load
     The author synchronises this load himself: nothing is added to it. Copies with ``mbar=`` and
@@ -142,10 +148,12 @@ from warploom.language import builtins, mbarrier
 from warploom.language.atomics import atomic_add, atomic_max, atomic_min
 from warploom.language.builtins import *  # noqa: F403  (the names are in its __all__)
 from warploom.language.descriptor import descriptor
+from warploom.language.exits import exit_if
 from warploom.language.kernel_entry import kernel
 from warploom.language.mbarrier import alloc_barrier, loading
 from warploom.language.pipelined import pipelined
-from warploom.language.printing import print
+from warploom.language.printing import device_assert, print
+from warploom.language.random import rand, randint, randn
 from warploom.language.span import span
 from warploom.messages import advice
 from warploom.tile.hint_attributes import read_hints
@@ -167,6 +175,8 @@ __all__ = [
     "builtins",
     "cast",  # noqa: F405
     "descriptor",
+    "device_assert",
+    "exit_if",
     "gemm",  # noqa: F405
     "hints",
     "interpret",  # noqa: F405  (found by __getattr__)
@@ -177,6 +187,9 @@ __all__ = [
     "mbarrier",
     "pipelined",
     "print",
+    "rand",
+    "randint",
+    "randn",
     "read_hints",
     "space",  # noqa: F405
     "span",

@@ -1,7 +1,8 @@
-"""``wl.print``: prints values of a kernel, on GPUs, on the emulator and where it is interpreted.
+"""``wl.print`` and ``wl.device_assert``: print values of a kernel, on GPUs, on the emulator and
+where it is interpreted; a condition that does not hold ends the kernel, too.
 
-A statement is a call of :data:`MARK`, which passes read back with :func:`read_print` and make code
-of where they know which thread has the values (:mod:`warploom.lower.emit.prints`).
+A statement is a call of a mark, which passes read back with :func:`read_print` and make code of
+where they know which thread has the values (:mod:`warploom.lower.emit.prints`).
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from tvm import DataType, tirx
 from tvm.ir import Call, StringImm, TensorRegion
 from tvm.ir.type import PointerType
 from tvm.script import tirx as T
-from tvm.tirx import IntImm, Stmt, is_buffer_var
+from tvm.tirx import IntImm, Stmt
 from tvm.tirx.stmt import Evaluate
 
 from warploom.errors import IllegalCombination
 from warploom.language.builtins.indices import MAX_THREADS
 from warploom.language.builtins.operands import describe, dtype_of, known, predicate
 from warploom.language.print_format import MOST_VALUES, POINTER, Format, Kind, kind_of
+from warploom.language.printed_tiles import is_tile, print_tile
 
-#: The function that a print statement calls until passes make code of it.
-MARK = "warploom.print"
+#: The functions that these statements call until passes make code of them -> their names.
+MARKS = {"warploom.print": "wl.print", "warploom.assert": "wl.device_assert"}
+_PRINT, _ASSERT = MARKS
 #: Environment variable; with the value 0 no print statement becomes code.
 SWITCH = "WARPLOOM_PRINT"
 #: In place of a thread: all of them.
@@ -49,6 +52,9 @@ def print(*values: Any, predicate: Any = None, thread: Any = 0) -> Any:
         ``>``, a sign, ``#``, ``0``, a width, a precision and a letter. Without a letter, integers
         and bools print as ``d``, floats of all widths as ``g`` (6 digits; ``{:.9g}`` has all of a
         float32), pointers as ``0x...``; ``x`` prints the bits of the dtype. NaN has no sign.
+        A value may be a tile or a region of constant extents, in a tile program: then there is a
+        line for every 16 elements of a row, with the other values in each of them, and the form
+        of its place is that of its elements.
     predicate : Expr or bool, optional
         Whether to print, for the thread that would.
     thread : int, Expr or None
@@ -63,36 +69,107 @@ def print(*values: Any, predicate: Any = None, thread: Any = 0) -> Any:
     Raises
     ------
     IllegalCombination
-        If the text has another number of places than there are values, if a value is a whole
-        buffer, a region or a vector, or if a place does not fit a dtype. At most 32 values.
+        If the text has another number of places than there are values, if a value is a vector, or
+        if a place does not fit a dtype. At most 32 values, and one tile.
 
     Examples
     --------
     >>> wl.print("k {}: acc[0, 0] is {:.4f}", k, acc[0, 0], predicate=k % 8 == 0)
+    >>> wl.print("k {}, {:.2f}", k, acc)
     """
+    condition = _condition("predicate", predicate)
+    if isinstance(condition, IntImm) and not int(condition):
+        condition = None
+    return _statement(_PRINT, values, condition, thread)
+
+
+def device_assert(condition: Any, *values: Any) -> Any:
+    """End the kernel where a condition does not hold: ``wl.device_assert(k > 0, "k is {}", k)``.
+
+    The kernel prints the author's line and the text, and stops: the next call of CUDA returns an
+    error, and no kernel runs in the process any more. ``wl.interpret`` and the emulator
+    raise an error. As ``wl.print``, the statement may read elements of any tile. It is code with
+    ``WARPLOOM_PRINT=0``, too.
+
+    Parameters
+    ----------
+    condition : Expr or bool
+        What holds.
+    *values : str, Expr or number
+        Text and values, as in :func:`print`.
+
+    Returns
+    -------
+    Call
+        A statement, where it stands alone.
+
+    Raises
+    ------
+    IllegalCombination
+        As :func:`print`.
+
+    Examples
+    --------
+    >>> wl.device_assert(length[b] <= ROWS, "sequence {} has {} rows", b, length[b])
+    """
+    holds = _condition("condition", condition)
+    fails = T.bool(not int(holds)) if isinstance(holds, IntImm) else T.Not(holds)
+    if isinstance(fails, IntImm) and not int(fails):
+        fails = None
+    return _statement(_ASSERT, values or ("it does not hold",), fails, 0)
+
+
+def _statement(mark: str, values: tuple[Any, ...], condition: Any, thread: Any) -> Any:
+    """A call of a mark; nothing where the condition is None."""
+    name = MARKS[mark]
     text, *rest = values if values and isinstance(values[0], str) else (None, *values)
     if text is None:
         text = " ".join(["{}"] * len(rest))
     form = Format.parse(text)
+    tiles = [number for number, value in enumerate(rest) if is_tile(value)]
+    if mark == _PRINT and len(tiles) == 1 and len(form.sources) == len(rest):
+        if is_on() and condition is not None:
+            _print_tile(form, rest, tiles[0], condition, thread)
+        return T.int32(0)
     if len(form.sources) != len(rest):
         raise IllegalCombination(
-            f"the text {text!r} of wl.print has {len(form.sources)} places, and {len(rest)} values "
+            f"the text {text!r} of {name} has {len(form.sources)} places, and {len(rest)} values "
             "follow it; write one {} for each value."
         )
     text, rest = _with_strings(form, rest)
     if len(rest) > MOST_VALUES:
         raise IllegalCombination(
-            f"wl.print has {len(rest)} values; a GPU prints at most {MOST_VALUES} at a time, so "
+            f"{name} has {len(rest)} values; a GPU prints at most {MOST_VALUES} at a time, so "
             "use two statements."
         )
     form = Format.parse(text)
     expressions = [_value(number, value) for number, value in enumerate(rest)]
     for number, (place, expression) in enumerate(zip(form.places, expressions, strict=True)):
         place.check(number, _kind(number, expression)[0])
-    condition = _condition(predicate)
-    if isinstance(condition, IntImm) and not int(condition):
+    if condition is None:
         return T.int32(0)
-    return T.call_extern("int32", MARK, _escaped(text), _thread(thread), condition, *expressions)
+    return T.call_extern("int32", mark, _escaped(text), _thread(thread), condition, *expressions)
+
+
+def _print_tile(form: Format, values: list[Any], number: int, condition: Any, thread: Any) -> None:
+    """A statement for each line of a tile, with the other values in their places."""
+    texts, sources = [*map(_braces, form.texts)], [_place(source) for source in form.sources]
+    before = "".join(text + place for text, place in zip(texts, sources[:number], strict=False))
+    before += texts[number]
+    after = texts[number + 1] + "".join(
+        place + text for place, text in zip(sources[number + 1 :], texts[number + 2 :], strict=True)
+    )
+
+    def line(place: str, coordinates: list[Any], elements: list[Any]) -> None:
+        text = f"{before}{place}{f' {sources[number]}' * len(elements)}{after}"
+        printed = values[:number] + coordinates + elements + values[number + 1 :]
+        T.evaluate(_statement(_PRINT, (text, *printed), condition, thread))
+
+    print_tile(values[number], number, line)
+
+
+def _place(source: str) -> str:
+    return "{" + (f":{source}" if source else "") + "}"
 
 
 def _with_strings(form: Format, values: list[Any]) -> tuple[str, list[Any]]:
@@ -109,7 +186,7 @@ def _with_strings(form: Format, values: list[Any]) -> tuple[str, list[Any]]:
                     f"the place {{:{source}}} of value {number}, a string, is wrong: {error}."
                 ) from None
         else:
-            text += "{" + (f":{source}" if source else "") + "}"
+            text += _place(source)
             rest.append(value)
         text += _braces(form.texts[number + 1])
     return text, rest
@@ -143,11 +220,11 @@ def _value(number: int, value: Any) -> Any:
         raise IllegalCombination(f"value {number} of wl.print is {value}; it has at most 64 bits.")
     if isinstance(value, float):
         return T.float64(value)
-    if is_buffer_var(value) or isinstance(value, TensorRegion):
+    if is_tile(value):
         noun = "a region" if isinstance(value, TensorRegion) else f"the whole buffer {value.name}"
         raise IllegalCombination(
-            f"value {number} of wl.print is {noun}; print elements, such as A[i, j], in a loop if "
-            "there are several."
+            f"value {number} is {noun}, and wl.print takes one tile in a statement, "
+            "wl.device_assert none; print elements, such as A[i, j], or use two statements."
         )
     _kind(number, value)
     return value
@@ -165,8 +242,8 @@ def _kind(number: int, value: Any) -> tuple[Kind, int]:
     return kind, 64 if kind is POINTER else DataType(dtype).bits
 
 
-def _condition(given: Any) -> Any:
-    return T.bool(True) if given is None else predicate("predicate", given)
+def _condition(name: str, given: Any) -> Any:
+    return T.bool(True) if given is None else predicate(name, given)
 
 
 def _thread(given: Any) -> Any:
@@ -187,7 +264,7 @@ def _thread(given: Any) -> Any:
 
 @dataclass(frozen=True)
 class Print:
-    """A print statement.
+    """A print statement, or an assertion.
 
     Attributes
     ----------
@@ -196,7 +273,7 @@ class Print:
     thread : Expr or None
         The thread that prints, by its rank in the CTA; None for all.
     predicate : Expr
-        Whether to print.
+        Whether to print; of an assertion, whether it fails.
     values : tuple of Expr
     call : Call
         The text in the program.
@@ -207,6 +284,21 @@ class Print:
     predicate: Any
     values: tuple[Any, ...]
     call: Call
+
+    @property
+    def mark(self) -> str:
+        """The function that it calls."""
+        return _text(self.call.args[0])
+
+    @property
+    def name(self) -> str:
+        """The function that the author calls."""
+        return MARKS[self.mark]
+
+    @property
+    def ends_kernel(self) -> bool:
+        """Whether the kernel ends after it has printed."""
+        return self.mark == _ASSERT
 
     @property
     def format(self) -> Format:
@@ -230,16 +322,20 @@ def read_print(statement: Any) -> Print | None:
     if not isinstance(call, Call) or not is_mark(call):
         return None
     _, text, thread, condition, *values = call.args
-    plain = str(getattr(text, "value", text)).encode("ascii").decode("unicode_escape")
+    plain = _text(text).encode("ascii").decode("unicode_escape")
     thread = None if known(thread) == _ALL else thread
     return Print(plain, thread, condition, tuple(values), call)
 
 
 def is_mark(call: Call) -> bool:
-    """Whether a call is that of a print statement."""
+    """Whether a call is that of a print statement or an assertion."""
     if str(getattr(call.op, "name", "")) != "tirx.call_extern" or not len(call.args):
         return False
-    return str(getattr(call.args[0], "value", call.args[0])) == MARK
+    return _text(call.args[0]) in MARKS
+
+
+def _text(string: Any) -> str:
+    return str(getattr(string, "value", string))
 
 
 def is_on(environ: Mapping[str, str] = os.environ) -> bool:

@@ -15,6 +15,7 @@ from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.language.exits import read_exit
 from warploom.language.printing import read_print
 from warploom.tile import ir
 from warploom.tile.effects import accumulates
@@ -175,7 +176,8 @@ def _leaf(statement: Stmt, path: tuple[Stmt, ...]) -> Leaf:
             _buffers(statement.value, *statement.indices),
             frozenset({statement.buffer}),
         )
-    if isinstance(statement, tirx.Bind) or read_print(statement) is not None:
+    reads = read_print(statement) is not None or read_exit(statement) is not None
+    if isinstance(statement, tirx.Bind) or reads:
         return _reading(statement, path, statement.value)
     if not isinstance(statement, TilePrimitiveCall):
         touched = _buffers(statement)

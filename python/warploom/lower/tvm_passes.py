@@ -20,6 +20,7 @@ from tvm.tirx import PrimFunc
 from tvm.tirx.transform import prim_func_pass
 
 from warploom.errors import WarploomError
+from warploom.language.exits import without_exits
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
 from warploom.lower.blackwell.pair_ctas import pair_ctas
@@ -135,7 +136,7 @@ def CheckProgram(
         by_hand = is_by_hand(func)
         if not by_hand:
             check_program(func)
-        func = func if is_on() else without_prints(func)
+        func = without_exits(func if is_on() else without_prints(func))
         if not (keep_spans and by_hand):
             func = drop_spans(func)
         program = check_hints(read(func, arch or _arch_of(func)))

@@ -176,6 +176,13 @@ class Branch(Statement):
 class While(_WithBody):
     """A loop that ends when a condition does not hold."""
 
+    raw: tirx.While
+
+    @property
+    def condition(self) -> Any:
+        """The condition under which it goes on."""
+        return self.raw.condition
+
 
 class Marked(_WithBody):
     """Statements with an attribute."""

@@ -34,14 +34,15 @@ def matmul(
     Tx.cta.copy(C, acc)
 
 
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("steps", [0, 1, 4])
-def test_steps_that_only_memory_knows(steps, rng):
+def test_steps_that_only_memory_knows(steps, arch, rng):
     a, b = random_values(rng, (64, 128), "float16"), random_values(rng, (32, 128), "float16")
     arguments = [a, b, np.array([steps], np.int32), poisoned((64, 32), "float32")]
     expected = wide(a)[:, : 32 * steps] @ wide(b)[:, : 32 * steps].T
     interpreted = [np.copy(x) for x in arguments]
     wl.interpret(matmul, interpreted)
-    for got in (interpreted[3], run(lower(matmul), arguments)[3]):
+    for got in (interpreted[3], run(lower(matmul, arch), arguments, arch)[3]):
         assert np.abs(got - expected).max() <= 1e-5 * max(np.abs(expected).max(), 1)
 
 
@@ -73,6 +74,53 @@ def test_until_a_tile_converges(rng):
         np.testing.assert_allclose(got, np.sqrt(a), rtol=1e-5)
 
 
+def iterated(multiplies):
+    """A product, whose elements are halved until all are small; or products until that."""
+
+    @T.prim_func
+    def func(
+        A: T.Buffer((64, 32), "float16"), B: T.Buffer((32, 32), "float16"),
+        C: T.Buffer((64, 32), "float32"), n: T.Buffer((1, 1), "int32"),
+    ):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = T.alloc_buffer((64, 32), "float16", scope="shared")
+        B_s = T.alloc_buffer((32, 32), "float16", scope="shared")
+        acc = T.alloc_buffer((64, 32), "float32", scope="accumulator")
+        worst = T.alloc_buffer((1, 1), "float32", scope="shared")
+        count = T.alloc_buffer((1, 1), "int32", scope="fragment")
+        Tx.cta.copy_async(A_s, A)
+        Tx.cta.copy_async(B_s, B)
+        Tx.cta.gemm_async(acc, A_s, B_s)
+        Tx.cta.fill(worst, T.float32(99))
+        steps: T.int32 = 0
+        while worst[0, 0] > T.float32(1) and steps < 20:
+            if multiplies:
+                Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+            Tx.cta.mul(acc, acc, T.float32(0.5))
+            Tx.cta.max(worst, acc, axes=(0, 1))
+            steps = steps + 1
+        Tx.cta.copy(C, acc)
+        Tx.cta.fill(count, steps)
+        Tx.cta.copy(n, count)
+
+    return func
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.filterwarnings("ignore")
+def test_until_a_product_is_small(arch, rng):
+    a, b = random_values(rng, (64, 32), "float16"), random_values(rng, (32, 32), "float16")
+    product = wide(a) @ wide(b).T
+    steps = max(1, int(np.ceil(np.log2(product.max()))))
+    arguments = [a, b, poisoned((64, 32), "float32"), np.full((1, 1), -1, np.int32)]
+    interpreted = [np.copy(x) for x in arguments]
+    wl.interpret(iterated(False), interpreted)
+    for got in (interpreted, run(lower(iterated(False), arch), arguments, arch)):
+        assert got[3][0, 0] == steps
+        np.testing.assert_allclose(got[2], product * 0.5**steps, rtol=0, atol=1e-5)
+
+
 def test_what_is_refused():
     @T.prim_func
     def forever(C: T.Buffer((64, 16), "float32")):
@@ -86,5 +134,5 @@ def test_what_is_refused():
 
     with pytest.raises(TileProgramError, match="nothing in the while loop changes its condition"):
         lower(forever)
-    with pytest.raises(Decline, match=r"A while loop uses acc, .*count its iterations by a for"):
-        lower(matmul, "sm_100a")
+    with pytest.raises(Decline, match="The condition of a while loop reads the tile worst, which"):
+        lower(iterated(True), "sm_100a")

@@ -17,6 +17,7 @@ import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+from tests.shared.philox import first_word
 from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
 
@@ -333,6 +334,45 @@ def _repeated(d: Draft) -> None:
     d.model.append(lambda s: s.update(acc=s["acc"] + _padded(s["Steps"].sum(0), d.bn)))
 
 
+def _repeat(d: Draft) -> None:
+    """A loop of as many steps as memory says, for each tile."""
+    d.buffer("Left", (d.rows, d.columns), "int32")
+    d.values["Left"] = lambda rng: rng.integers(0, 4, (d.rows, d.columns)).astype(np.int32)
+    d.add("left: T.int32 = Left[bi, bj]", "while left > 0:",
+          f"    Tx.cta.add(acc, acc, T.{d.acc}(2))", "    left = left - 1")  # fmt: skip
+
+    def model(s: Model) -> None:
+        steps = np.kron(s["Left"].astype(np.int64), np.ones((d.bm, d.bn), np.int64))
+        s.update(acc=s["acc"] + 2 * steps)
+
+    d.model.append(model)
+
+
+def _dropout(d: Draft) -> None:
+    """Elements that a random number chooses are 0."""
+    seed = int(d.rng.integers(2**31))
+    width = d.columns * d.bn
+    place = f"(bi * {d.bm} + i) * {width} + bj * {d.bn} + j"
+    d.nest(
+        f"acc[i, j] = T.if_then_else(wl.rand({seed}, {place}) < T.float32(0.25), "
+        f"T.{d.acc}(0), acc[i, j])"
+    )
+
+    def model(s: Model) -> None:
+        offsets = np.arange(s["acc"].size).reshape(s["acc"].shape)
+        words = np.vectorize(lambda offset: first_word(seed, int(offset)))(offsets)
+        s.update(acc=np.where((words >> 8) * 2.0**-24 < 0.25, 0, s["acc"]))
+
+    d.model.append(model)
+
+
+def _assertion(d: Draft) -> None:
+    """Conditions that hold, of an element in registers and of scalars."""
+    element = f"acc[{d.bm - 1}, 3]"
+    d.add(f"wl.device_assert({element} < T.{d.acc}(1000000000), 'acc is {{}}', {element})")
+    d.add("wl.device_assert(bi >= 0 and bj >= 0, 'tile {}', bi)")
+
+
 _INTEGER_STEPS = {
     "row": _row,
     "column": _column,
@@ -340,6 +380,9 @@ _INTEGER_STEPS = {
     "some rows": _some_rows,
     "scan": _scan,
     "repeated": _repeated,
+    "repeat": _repeat,
+    "dropout": _dropout,
+    "assertion": _assertion,
 }
 _STEPS = _INTEGER_STEPS | {
     "scale": _scale,
@@ -375,18 +418,26 @@ def _reduction(d: Draft) -> None:
 
 def _output(d: Draft) -> None:
     d.out = "int32" if d.integer else d.pick("float16", "bfloat16", "float32")
-    updates = d.out in ("int32", "float32") and d.pick(False, False, True)
-    d.buffer("C", (d.m, d.n), d.out, output=not updates)
+    # A sum of 16 bits would be rounded once more.
+    names = ("atomic_max", "atomic_min", *(["atomic_add"] if d.out in ("int32", "float32") else []))
+    updates = d.pick(*names) if d.pick(False, False, True) else None
+    d.buffer("C", (d.m, d.n), d.out, output=updates is None)
     d.tile("out", (d.bm, d.bn), d.out, d.pick("fragment", "shared"))
     if d.pick(False, True):
         d.add("Tx.cta.cast(out, acc)")
     else:
         d.nest(f"out[i, j] = T.cast(acc[i, j], {d.out!r})")
     rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
-    update = f"Tx.cta.atomic_add(C[{rows}, {columns}], out)"
+    update = f"Tx.cta.{updates}(C[{rows}, {columns}], out)"
     copy = d.pick(f"Tx.cta.copy(C[{rows}, {columns}], out)", "wl.store(C, (bi, bj), out)")
     d.add(update if updates else copy)
-    d.outputs["C"] = lambda s: s["acc"][: d.m, : d.n] + (wide(s["C"]) if updates else 0)
+    join = {"atomic_add": np.add, "atomic_max": np.maximum, "atomic_min": np.minimum}
+
+    def result(s: Model) -> np.ndarray:
+        new = s["acc"][: d.m, : d.n]
+        return new if updates is None else join[updates](new, wide(s["C"]))
+
+    d.outputs["C"] = result
 
 
 def _source(d: Draft) -> str:
@@ -401,7 +452,11 @@ def _source(d: Draft) -> str:
     chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
     entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []
     rows = f"(m + {d.bm - 1}) // {d.bm}" if d.symbolic else str(d.rows)
-    if d.symbolic or d.pick(False, True):
+    if not d.symbolic and d.pick(False, False, False, True):
+        # CTAs beyond the last rows end at once.
+        entry.append(f"bi, bj = T.cta_id([{d.rows + 1}, {d.columns}])")
+        entry.append(f"wl.exit_if(bi >= {d.rows})")
+    elif d.symbolic or d.pick(False, True):
         entry.append(f"bi, bj = T.cta_id([{rows}, {d.columns}])")
     else:
         entry.append(f"t = T.cta_id([{d.rows * d.columns}])")

@@ -9,6 +9,7 @@ import numpy as np
 from tvm.tirx import PrimFunc, Var, is_buffer_var
 
 from warploom.errors import TileProgramError
+from warploom.language.exits import without_exits
 from warploom.language.interpreter.running import Running
 from warploom.language.interpreter.statements import Runner
 from warploom.language.interpreter.storage import Storage
@@ -73,6 +74,7 @@ def interpret(
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)
+    func = without_exits(func)
     runner = Runner(bind_parameters(func, args, known), poison, ctas, watched=watched)
     run_ctas([("the host", runner.run(func.body))])
     return runner.is_whole

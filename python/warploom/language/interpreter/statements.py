@@ -187,7 +187,7 @@ class Runner:
     def expression(self, statement: Evaluate) -> None:
         operation, printed = read_operation(statement), read_print(statement)
         if printed is not None:
-            if is_on():
+            if is_on() or printed.ends_kernel:
                 run_print(self.evaluate, printed)
         elif operation is not None:
             run_operation(self.evaluate, operation)

@@ -30,6 +30,7 @@ from tvm.tirx.stmt import (
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import TileProgramError
+from warploom.language.exits import read_exit, without_exits
 from warploom.language.printing import read_print
 from warploom.language.rules.calls import check_call
 from warploom.language.rules.entries import scope_ids, viewed
@@ -68,6 +69,7 @@ def check_program(func: PrimFunc) -> Known:
     """
     checker = _Checker(lowering=STATE in (func.attrs or {}))
     try:
+        without_exits(func)
         checker.program(func)
     except TileProgramError as error:
         raise TileProgramError(with_place(str(error), func)) from None
@@ -178,8 +180,8 @@ class _Checker:
     def assertion(self, statement: AssertStmt) -> None:
         if self.in_kernel:
             raise TileProgramError(
-                f"the kernel asserts {text(statement.condition)}; only the host can, before "
-                "T.device_entry()."
+                f"the kernel asserts {text(statement.condition)}, as only the host can, before "
+                "T.device_entry(); in kernels, write wl.device_assert(condition, text, values)."
             )
         self._uniform([statement.condition])
 
@@ -250,6 +252,8 @@ class _Checker:
             for load in check_print(self.known, printed):
                 scope = str(load.source.scope())
                 self.lifetimes.reads(load.source, self.certain and scope != "local")
+        elif (ends := read_exit(statement)) is not None:
+            self._uniform([ends])
         elif read_operation(statement) is None:
             assumed = read_assumption(statement)
             self._uniform([statement.value if assumed is None else assumed])

@@ -8,6 +8,7 @@ import tvm_ffi
 from tvm.ir import Call, Op
 
 from warploom.errors import TileProgramError
+from warploom.language.random import function_of
 from warploom.language.rules.nests import text
 from warploom.language.values.expressions import FUNCTIONS
 from warploom.tile.device_question import is_question
@@ -40,7 +41,7 @@ def require_expression(expression: Any) -> None:
     if isinstance(expression, tvm_ffi.Object):
         tvm_ffi.structural_walk(expression, (Call, calls.append), order="pre")
     for call in calls:
-        if is_question(call):  # of a pass
+        if is_question(call) or function_of(call) is not None:  # of a pass; random numbers
             continue
         name = str(call.op.name) if isinstance(call.op, Op) else text(call)
         if name in _MEETINGS or name.startswith(_MEETING_FAMILIES):

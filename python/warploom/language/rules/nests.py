@@ -100,9 +100,9 @@ def _require_no_prints(loops: Sequence[For], body: Stmt) -> None:
     if buffer is not None:
         raise at_place(
             TileProgramError(
-                f"wl.print stands in the nest over {_names(loops)} that stores {buffer}, whose "
-                f"iterations have no order; print {buffer} behind the nest, in a loop of its own "
-                "for several elements."
+                f"{read_print(call).name} stands in the nest over {_names(loops)} that stores "
+                f"{buffer}, whose iterations have no order; write it behind the nest, in a loop of "
+                "its own for several elements."
             ),
             call,
         )

@@ -1,4 +1,4 @@
-"""Checks ``wl.print`` in a tile program: its reads, and their scopes."""
+"""Checks ``wl.print`` and ``wl.device_assert`` in a tile program: their reads, and their scopes."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def check_print(known: Known, printed: Print) -> list[TensorLoad]:
     for (kind, _), expression in zip(printed.kinds, printed.values, strict=True):
         if kind is POINTER:
             raise TileProgramError(
-                f"wl.print prints the address {text(expression)}, which a tile program has no use "
-                "for; print an element, or define ids of threads."
+                f"{printed.name} prints the address {text(expression)}, which a tile program has "
+                "no use for; print an element, or define ids of threads."
             )
     elements = []
     for expression in expressions:
         require_expression(expression)
         elements += loads(expression)
     for load in elements:
-        _require_place(known, load)
+        _require_place(known, load, printed.name)
     return elements
 
 
-def _require_place(known: Known, load: TensorLoad) -> None:
+def _require_place(known: Known, load: TensorLoad, name: str) -> None:
     buffer = load.source
     scope = str(buffer.scope())
     if scope == MBARRIER:
         raise TileProgramError(
-            f"wl.print prints the mbarrier {buffer.name}, whose bits no program may read; print "
+            f"{name} prints the mbarrier {buffer.name}, whose bits no program may read; print "
             "the stage and the parity."
         )
     if scope in TILES:
@@ -68,7 +68,7 @@ def _require_place(known: Known, load: TensorLoad) -> None:
         for inner in loads(index):
             if str(inner.source.scope()) in TILES:
                 raise TileProgramError(
-                    f"wl.print reads {text(load)}, an element in {scope} at an index from the tile "
+                    f"{name} reads {text(load)}, an element in {scope} at an index from the tile "
                     f"{inner.source.name}; such an index comes from scalars and global memory, so "
                     f"copy {buffer.name} to a shared tile, and print that."
                 )

@@ -18,6 +18,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.ir.prim import expr as prim
 
 from warploom.errors import TileProgramError
+from warploom.language.values import philox
 from warploom.language.values.dtypes import convert, numpy_dtype
 from warploom.target import SM90A
 from warploom.target.gpus import USUAL
@@ -172,6 +173,9 @@ def _call(evaluate: Evaluator, node: Call) -> np.ndarray:
     name = str(node.op.name).rpartition(".")[2]
     if is_question(node):
         return np.asarray(_MULTIPROCESSORS, "int32")
+    if name == "func_call" and (random := _text_of(node.args[0])) in philox.FUNCTIONS:
+        operands = (evaluate(argument).astype(np.uint64) for argument in node.args[1:3])
+        return np.asarray(philox.FUNCTIONS[random](*operands), numpy_dtype(str(node.ty.dtype)))
     if name == "if_then_else":
         return _choose(evaluate, *node.args)
     if name == "likely":
@@ -186,6 +190,10 @@ def _call(evaluate: Evaluator, node: Call) -> np.ndarray:
         return _reinterpret(evaluate, node.args[-1], dtype)
     values = [evaluate(argument) for argument in node.args]
     return convert(FUNCTIONS[name](*(v.astype(np.float64) for v in values)), dtype)
+
+
+def _text_of(node: Any) -> str:
+    return str(getattr(node, "value", node))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

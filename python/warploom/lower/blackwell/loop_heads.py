@@ -14,7 +14,7 @@ from tvm.tirx import Buffer
 
 from warploom.lower.blackwell.role_order import role_of
 from warploom.lower.blackwell.tile_barriers import Role, held_by, on_the_way_to
-from warploom.tile.statement import Block, Branch, ForLoader, Loop, Scalar, Statement
+from warploom.tile.statement import Block, Branch, ForLoader, Loop, Scalar, Statement, While
 
 #: Tile -> its state; states are those of :mod:`warploom.lower.blackwell.tile_barriers`.
 States = dict[Buffer, int]
@@ -31,10 +31,10 @@ class LoopHeads:
 
     def __init__(self, tiles: Iterable[Buffer]) -> None:
         self._tiles = tuple(tiles)
-        self._heads: dict[Loop, States] = {}
+        self._heads: dict[Loop | While, States] = {}
         self._roles: dict[Statement, dict[Buffer, list[Role]]] = {}
 
-    def of(self, loop: Loop) -> States:
+    def of(self, loop: Loop | While) -> States:
         """The states at the head of a loop, for the tiles that it touches."""
         if loop not in self._heads:
             self._heads[loop] = self._find(loop)
@@ -62,7 +62,7 @@ class LoopHeads:
         }
         return {tile: list(dict.fromkeys(roles)) for tile, roles in order.items() if roles}
 
-    def _find(self, loop: Loop) -> States:
+    def _find(self, loop: Loop | While) -> States:
         roles = self.roles(loop)
         heads = {
             tile: held_by(order[0]) if len(order) == 1 else on_the_way_to(order[0])
@@ -70,7 +70,7 @@ class LoopHeads:
         }
         if all(len(order) == 1 for order in roles.values()):
             return heads
-        ends = self._after(loop.body, heads)
+        ends = self._after(loop.blocks[0], heads)
         # A tile that ends with the role that begins stays with it.
         return heads | {t: ends[t] for t, order in roles.items() if ends[t] == held_by(order[0])}
 
@@ -78,7 +78,7 @@ class LoopHeads:
         """The states after a block that begins with some."""
         for statement in statements:
             match statement:
-                case Loop():
+                case Loop() | While():
                     states = states | self.of(statement)
                 case Branch():
                     states = states | self.around(statement)

@@ -16,6 +16,7 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
+from warploom.lower.analysis.known_scalars import assigned, contains, variables_for
 from warploom.lower.analysis.own_barriers import own_operands
 from warploom.lower.analysis.rings import PipelinePlan, Ring, is_consumer_tile
 from warploom.lower.blackwell.emit_mmas import emit_mma
@@ -57,6 +58,7 @@ from warploom.tile.statement import (
     While,
 )
 
+#: In the order of :data:`Streams`.
 ROLES = (Role.TENSOR_CORE, Role.THREADS)
 
 
@@ -184,16 +186,10 @@ class RoleSplitter:
                     self._orchestrated(inner, out)
             case Statement(blocks=()):
                 self._touch(statement, Role.THREADS, out, self._synchronised)
-            case Loop():
+            case Loop() | While():
                 self._loop(statement, out)
             case Branch():
                 self._branch(statement, out)
-            case While() if touched := self.tile_states.tiles_of(statement):
-                names = ", ".join(sorted(tile.name for tile in touched))
-                raise Decline(
-                    f"A while loop uses {names}, which go to and fro between the tensor core and "
-                    "threads; count its iterations by a for loop."
-                )
             case _:
                 bodies = self._block(statement.blocks[0])
                 for role in ROLES:
@@ -268,8 +264,8 @@ class RoleSplitter:
 
     # -- control flow --------------------------------------------------------------------------
 
-    def _loop(self, loop: Loop, out: Streams) -> None:
-        body, heads = loop.body, self.heads.of(loop)
+    def _loop(self, loop: Loop | While, out: Streams) -> None:
+        (body,), heads = loop.blocks, self.heads.of(loop)
         for tile, head in heads.items():
             self.tile_states.move(tile, head, out)
             if head == held_by(Role.THREADS):
@@ -278,8 +274,29 @@ class RoleSplitter:
         bodies = self._block(body)
         for tile, head in heads.items():
             self.tile_states.move(tile, head, bodies)
+        if isinstance(loop, While):
+            bodies = self._known_by_both(loop, bodies)
         self._add(loop, [[body] for body in bodies], out)
         self.tile_states.remember(self.heads.roles(loop), out)
+
+    def _known_by_both(self, loop: While, bodies: Streams) -> Streams:
+        """The bodies of a while loop, whose condition the tensor core's thread has to know, too.
+
+        Raises
+        ------
+        Decline
+            If it takes part in the loop, and threads alone know a tile in the condition.
+        """
+        tiles = [tile for tile in ir.uses(loop.condition) if ir.is_buffer(tile) and is_shared(tile)]
+        if not tiles or not bodies[Role.TENSOR_CORE]:
+            return bodies
+        if contains(loop, Mma) or assigned(loop) & variables_for(self.program.block, Mma):
+            raise Decline(
+                f"The condition of a while loop reads the tile {tiles[0].name}, which threads "
+                "write, and the thread that issues MMAs takes part in it; count the iterations by "
+                "scalars, or end the loop by an element of global memory."
+            )
+        return [], bodies[Role.THREADS]
 
     def _branch(self, branch: Branch, out: Streams) -> None:
         for tile, state in self.heads.around(branch).items():
@@ -295,7 +312,9 @@ class RoleSplitter:
         self._add(branch, [[result[role] for result in results] for role in ROLES], out)
         self.tile_states.remember(self.heads.roles(branch), out)
 
-    def _add(self, owner: Loop | Branch, bodies: list[list[list[Stmt]]], out: Streams) -> None:
+    def _add(
+        self, owner: Loop | While | Branch, bodies: list[list[list[Stmt]]], out: Streams
+    ) -> None:
         """A loop or branch for each role that has something to do in it."""
         for role in ROLES:
             if not any(bodies[role]):

@@ -1,5 +1,7 @@
 """Lower ``wl.print`` to a call of printf by the thread that has the values.
 
+``wl.device_assert`` is such a call under the condition that it fails, and a trap behind it.
+
 Tiles in registers are spread over threads, so an element of one goes through shared memory: a nest
 before the statement, in which the thread that holds the element stores it, and the statement reads
 it there. All else follows from how passes treat nests and reads of shared tiles: which thread
@@ -9,6 +11,7 @@ waits, and which role does it. One thread of the computing warpgroups prints.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +24,7 @@ from tvm.tirx import Buffer, PrimFunc, Stmt, Var
 from warploom.errors import Decline
 from warploom.language.print_format import BOOL, FLOAT, POINTER, SIGNED, UNSIGNED, Kind, c_format
 from warploom.language.printing import Print, has_prints, map_prints, read_print
+from warploom.messages.blame import line_of
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_shared, is_tile
@@ -41,16 +45,17 @@ _TYPES = {
 # -- code ------------------------------------------------------------------------------------------
 
 
-def printed(call: Print, guard: Any = None) -> Stmt:
+def printed(call: Print, span: Any, guard: Any = None) -> Stmt:
     """The call that prints, under the predicate and, if there is one, under ``guard``."""
-    result = ir.evaluate(_call(call))
+    result = ir.evaluate(_call(call, span))
     # One `if` in the other: the predicate may read values of the printing thread alone.
     if not call.always:
         result = tirx.IfThenElse(call.predicate, result, None)
-    return result if guard is None else tirx.IfThenElse(guard, result, None)
+    result = result if guard is None else tirx.IfThenElse(guard, result, None)
+    return ir.written_at(result, span)
 
 
-def _call(call: Print) -> Any:
+def _call(call: Print, span: Any) -> Any:
     """A call of a device function of its own, with the format in its text."""
     form, kinds, values = call.format, [], []
     for (kind, bits), place, value in zip(call.kinds, form.places, call.values, strict=True):
@@ -60,12 +65,22 @@ def _call(call: Print) -> Any:
     declared = ", ".join(
         f"{_TYPES[kind][bits > 32]} v{number}" for number, (kind, bits) in enumerate(kinds)
     )
-    text = _literal(c_format(form, kinds) + "\n")
+    text = _literal(_place(call, span) + c_format(form, kinds) + "\n")
     passed = "".join(f", {_argument(number, kind)}" for number, (kind, _) in enumerate(kinds))
-    body = f"({declared}) {{\n    printf({text}{passed});\n}}\n"
+    trap = "    __trap();\n" if call.ends_kernel else ""
+    body = f"({declared}) {{\n    printf({text}{passed});\n{trap}}}\n"
     name = f"warploom_print_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     source = f"__noinline__ __device__ void {name}{body}"
     return T.cuda.func_call(name, *values, source_code=source)
+
+
+def _place(call: Print, span: Any) -> str:
+    """What stands before the text of an assertion: where it is written."""
+    if not call.ends_kernel:
+        return ""
+    line = line_of(span)
+    place = "" if line is None else f"{os.path.basename(line.path)}:{line.number}: "
+    return f"{place}device_assert: ".replace("%", "%%")
 
 
 def _passed(value: Any, kind: Kind, bits: int, unsigned: bool) -> Any:
@@ -109,7 +124,7 @@ def by_threads(func: PrimFunc) -> PrimFunc:
 
     def change(statement: Stmt, call: Print) -> Stmt:
         guard = None if call.thread is None else T.EQ(T.cuda.thread_rank(), call.thread)
-        return ir.written_at(printed(call, guard), statement.span)
+        return printed(call, statement.span, guard)
 
     body = map_prints(func.body, change)
     return PrimFunc(func.params, body, func.ret_type, func.attrs, func.span)
@@ -128,18 +143,21 @@ def by_one_thread(statement: Stmt, program: TileProgram, alone: bool = False) ->
         guard: Any = T.And(T.EQ(program.var("warp_in_warpgroup"), 0), T.EQ(program.var("lane"), 0))
         if not alone:
             guard = T.And(T.EQ(program.var("warpgroup"), 0), guard)
-        return ir.written_at(printed(call, guard), statement.span)
+        return printed(call, statement.span, guard)
 
     return map_prints(statement, change)
 
 
 def by_this_thread(statement: Stmt) -> Stmt:
     """A statement that one thread executes; of its prints, the code of that thread."""
-    return map_prints(statement, lambda part, call: ir.written_at(printed(call), part.span))
+    return map_prints(statement, lambda part, call: printed(call, part.span))
 
 
 def without_prints(func: PrimFunc) -> PrimFunc:
-    """The function without print statements, and without loops and branches around nothing else."""
+    """The function without print statements, and without loops and branches around nothing else.
+
+    Assertions stay.
+    """
     if not has_prints(func.body):
         return func
     body = ir.seq(_kept(func.body))
@@ -150,8 +168,9 @@ def _kept(statement: Stmt) -> list[Stmt]:
     """The statements that remain of a statement."""
     if isinstance(statement, tirx.SeqStmt):
         return [kept for part in statement.seq for kept in _kept(part)]
-    if read_print(statement) is not None:
-        return []
+    printed = read_print(statement)
+    if printed is not None:
+        return [statement] if printed.ends_kernel else []
     inner = ir.children(statement)
     parts = [_kept(part) for part in inner]
     same = all(
@@ -216,7 +235,7 @@ class _Memory:
                 return load
             value = load
             if is_tile(load.source) and not is_shared(load.source):
-                value = self._element(load, held)
+                value = self._element(load, held, printed)
             return _inside(load, value)
 
         values = [
@@ -232,7 +251,9 @@ class _Memory:
         ]
         return [*nests, tirx.Evaluate(call, statement.span)]
 
-    def _element(self, load: TensorLoad, held: dict[str, list[TensorLoad]]) -> Any:
+    def _element(
+        self, load: TensorLoad, held: dict[str, list[TensorLoad]], printed: Print
+    ) -> Any:
         """Where the element of a tile in registers will be."""
         dtype = str(load.source.dtype)
         if dtype not in self.rows:
@@ -248,8 +269,8 @@ class _Memory:
             loads.append(load)
         if number == _ELEMENTS:
             raise Decline(
-                f"A wl.print reads more than {_ELEMENTS} elements of tiles in registers, such as "
-                f"{load.source.name}; use two statements."
+                f"A {printed.name} reads more than {_ELEMENTS} elements of tiles in registers, "
+                f"such as {load.source.name}; use two statements."
             )
         return self.rows[dtype][0, number]
 

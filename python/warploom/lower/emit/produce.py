@@ -7,6 +7,7 @@ from typing import Any
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline
+from warploom.lower.analysis.known_scalars import assigned, contains, variables_for
 from warploom.lower.analysis.rings import PipelinePlan
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import Position
@@ -28,6 +29,8 @@ from warploom.tile.statement import (
     While,
 )
 
+_LOADS = (Load, ForLoader)
+
 
 class Producer:
     """Walks a program and keeps the statements that the thread needs which fills all rings."""
@@ -37,6 +40,8 @@ class Producer:
         self.positions = {
             use.ring.name: Position.named(use.ring.name, use.ring.stages) for use in plan.uses
         }
+        #: What loads depend on.
+        self.known = variables_for(program.block, _LOADS)
         #: The barriers of the first CTA of a pair, which count the loads of a ring.
         self.full: dict[str, Buffer] = {}
 
@@ -89,6 +94,8 @@ class Producer:
 
     def _inside(self, statement: Statement) -> list[Stmt]:
         """A loop or a branch, if there is something to do in it."""
+        if not contains(statement, _LOADS) and not assigned(statement) & self.known:
+            return []
         bodies = [self._block(inner) for inner in statement.blocks]
         if not any(bodies):
             return []
@@ -98,8 +105,8 @@ class Producer:
                 return [ir.when(condition, *bodies)]
             case Loop(extent=extent):
                 _require_uniform(extent, "The extent of a loop")
-            case While(raw=raw):
-                _require_uniform(raw.condition, "The condition of a while loop")
+            case While(condition=condition):
+                _require_uniform(condition, "The condition of a while loop")
         return [ir.with_body(statement.raw, bodies[0])]
 
     def _load(self, load: Load) -> list[Stmt]:
