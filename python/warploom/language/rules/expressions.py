@@ -55,6 +55,13 @@ def require_expression(expression: Any) -> None:
                 "threads print with T.cuda.printf, and a tile program has none; write "
                 "wl.print(text, values), which prints once for each CTA."
             )
+        if name.startswith("tirx.cuda.atomic_"):
+            update = name.rpartition(".")[2]
+            raise TileProgramError(
+                f"threads update memory with T.cuda.{update}, and a tile program has none; write "
+                "wl.atomic_add, atomic_max or atomic_min of an element in a nest, or of a tile "
+                "Tx.cta.atomic_add and so on."
+            )
         if name.rpartition(".")[2] not in (*_SPECIAL, *FUNCTIONS):
             raise TileProgramError(
                 f"function {name} is not defined for tile programs; allowed are "
