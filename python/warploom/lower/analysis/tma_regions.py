@@ -47,11 +47,11 @@ def why_not_tma(region: TensorRegion, use: str) -> str | None:
 def tma_updates(name: str, buffer: Buffer) -> bool:
     """Whether TMA combines elements of a buffer with those of a tile: ``"add"``, ``"max"``, ...
 
-    It has no maximum and no minimum of float32 and float64 (PTX ISA, "cp.reduce.async.bulk").
+    It has no maximum and no minimum of float32 and float64, and no sum of int64 (PTX ISA,
+    "cp.reduce.async.bulk").
     """
-    dtype = str(buffer.dtype)
-    wide = "float" in dtype and tvm.DataType(dtype).bits >= 32
-    return knows_strides(buffer) and (name == "add" or not wide)
+    without = ("int64",) if name == "add" else ("float32", "float64")
+    return knows_strides(buffer) and str(buffer.dtype) not in without
 
 
 def at_launch(region: TensorRegion) -> Any:
