@@ -46,10 +46,11 @@ from warploom.tile.read import is_tile_program, read
 
 #: Programs of the random tests in every run, and where asked for; one process of many.
 SAMPLE, ALL, SHARE = 3, 1000, 10
-#: Why a random program may be declined: it uses the MMA of each step, or has too few steps.
+#: Why a random program may be declined: it uses the MMA of each step, has too few steps, or CTAs of
+#: it end early.
 ALLOWED_DECLINES = (
     "uses the accumulator part inside the loop", "best goes from one iteration",
-    "a part needs one at least",
+    "a part needs one at least", "The program has MMAs in no loop of its own",
 )  # fmt: skip
 #: Of the programs in every run: the seed of those that are declined, and why.
 DECLINED = {2: "best goes from one iteration"}

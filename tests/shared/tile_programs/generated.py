@@ -108,8 +108,9 @@ class Draft:
 def random_program(rng: np.random.Generator, by_tma: bool = False) -> Case:
     """A random program; the same generator state gives the same program.
 
-    With ``by_tma``, TMA can load and store all its matrices, each tile at once, and results have
-    at least 64 rows: a program for tests that force a lowering whose loads are TMA's.
+    With ``by_tma``, TMA can load and store all its matrices, each tile at once, results have at
+    least 64 rows, and no CTA ends early: a program for tests that force a lowering whose loads are
+    TMA's, or CTAs that share tiles.
     """
     draft = Draft(rng, by_tma)
     draft.buffer("A", (draft.k, draft.m) if draft.trans_a else (draft.m, draft.k), draft.dtype)
@@ -452,7 +453,7 @@ def _source(d: Draft) -> str:
     chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
     entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []
     rows = f"(m + {d.bm - 1}) // {d.bm}" if d.symbolic else str(d.rows)
-    if not d.symbolic and d.pick(False, False, False, True):
+    if not (d.symbolic or d.by_tma) and d.pick(False, False, False, True):
         # CTAs beyond the last rows end at once.
         entry.append(f"bi, bj = T.cta_id([{d.rows + 1}, {d.columns}])")
         entry.append(f"wl.exit_if(bi >= {d.rows})")
