@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import tvm
 
 from warploom import hooks, plugin
 from warploom.meta_schedule.programs import search
@@ -26,6 +27,10 @@ def test_the_plugin_provides_every_hook():
     assert isinstance(hooks.cuda_runtime(), driver.CudaRuntime)
     assert hooks.cuda_runtime() is plugin.cuda_runtime(), "registered once"
     hooks.register_instructions()
+    hooks.register_relax_operators()
+    assert tvm.ir.Op.get("warploom.attention").name == "warploom.attention"
     assert hooks.tuner() is search.find
     names = [name for name, value in vars(hooks).items() if isinstance(value, hooks.Hook)]
-    assert sorted(names) == ["cuda_runtime", "register_instructions", "tuner"]
+    assert sorted(names) == [
+        "cuda_runtime", "register_instructions", "register_relax_operators", "tuner",
+    ]  # fmt: skip

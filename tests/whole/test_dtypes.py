@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm.tirx import PrimFunc, decl_buffer
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as ir_builder
+from tvm.tirx import Buffer, PrimFunc, decl_buffer
 
 from warploom import kernels, programs, target
 from warploom import language as wl
@@ -55,6 +58,14 @@ def test_all_dtypes_have_names():
 def test_what_is_no_dtype(value):
     with pytest.raises(IllegalCombination, match=r"d is .* allowed are .* such as 'float"):
         dtype_name(value, "d")
+
+
+def in_kernel(call: Callable[[Buffer], object]) -> PrimFunc:
+    """The function that a call writes its statements into; its argument is a matrix in memory."""
+    with IRBuilder() as builder, ir_builder.prim_func():
+        ir_builder.func_name("main")
+        call(ir_builder.arg("A", ir_builder.buffer((64, 64), "float16")))
+    return builder.get()
 
 
 #: Functions of the package -> a call of each, of one dtype, and that dtype.
@@ -112,6 +123,16 @@ CALLS = {
         HALVES.ptr_to([0]), 0, 4, d)),
     "language.ptx_mma_sm70": ("float16", lambda d: wl.ptx_mma_sm70(
         "m16n16k4", "row", "col", d, d, d, HALVES, 0, HALVES, 4, HALVES, 0)),
+    "language.alloc_accumulator": ("int32", lambda d: in_kernel(
+        lambda _: wl.alloc_accumulator((64, 64), d))),
+    "language.alloc_fragment": ("bfloat16", lambda d: in_kernel(
+        lambda _: wl.alloc_fragment((64, 64), d))),
+    "language.cast": ("bfloat16", lambda d: in_kernel(
+        lambda _: wl.cast(wl.alloc_fragment((64, 64)), d))),
+    "language.load": ("float16", lambda d: in_kernel(
+        lambda a: wl.load(a, (0, 0), (64, 64), dtype=d))),
+    "language.gemm": ("float16", lambda d: in_kernel(
+        lambda a: wl.gemm(wl.load(a, (0, 0), (64, 64)), wl.load(a, (0, 0), (64, 64)), dtype=d))),
 }  # fmt: skip
 HALVES = decl_buffer((8,), "float16", "halves", scope="local")
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.ir.expr import TensorLoad
 from tvm.script import tirx as T
-
-from warploom.tile import ir
 
 _NAME = "warploom_load_coherent"
 _PARTS = "\n".join(
@@ -30,22 +27,21 @@ _SOURCE = (
 )
 
 
-def coherent(load: TensorLoad) -> Any:
-    """The element that a load of global memory reads, neither earlier nor from another cache.
+def coherent(address: Any, dtype: str) -> Any:
+    """The element at an address of global memory, loaded neither earlier nor from another cache.
 
     Parameters
     ----------
-    load : TensorLoad
-        Of one element of 1, 2, 4 or 8 bytes.
+    address : Expr
+        A pointer to elements of the dtype.
+    dtype : str
+        Of 1, 2, 4 or 8 bytes.
 
     Examples
     --------
     >>> from tvm.tirx import decl_buffer
     >>> x = decl_buffer((8,), "float16", "x")
-    >>> str(coherent(x[3]).ty.dtype)
+    >>> str(coherent(x.ptr_to([3]), "float16").ty.dtype)
     'float16'
     """
-    address = ir.address(load.source, *load.indices)
-    return T.cuda.func_call(
-        _NAME, address, source_code=_SOURCE, return_type=str(load.source.dtype)
-    )
+    return T.cuda.func_call(_NAME, address, source_code=_SOURCE, return_type=dtype)

@@ -18,6 +18,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer
 
 from warploom.errors import TileProgramError
+from warploom.target.dtypes import dtype_name
 from warploom.tile import ir
 
 #: Where a tile that is loaded may lie.
@@ -28,12 +29,12 @@ _ACCUMULATORS = {"int8": "int32", "uint8": "int32"}
 
 def alloc_accumulator(shape: Sequence[int], dtype: str = "float32") -> Buffer:
     """A tile that MMAs write: ``T.alloc_buffer(shape, dtype, scope="accumulator")``."""
-    return T.alloc_buffer(shape, dtype, scope="accumulator")
+    return T.alloc_buffer(shape, dtype_name(dtype), scope="accumulator")
 
 
 def alloc_fragment(shape: Sequence[int], dtype: str = "float32") -> Buffer:
     """A tile in registers: ``T.alloc_buffer(shape, dtype, scope="fragment")``."""
-    return T.alloc_buffer(shape, dtype, scope="fragment")
+    return T.alloc_buffer(shape, dtype_name(dtype), scope="fragment")
 
 
 def tile(buffer: Buffer, index: Sequence[Any], shape: Sequence[int] | Buffer) -> TensorRegion:
@@ -125,12 +126,13 @@ def load(
     if scope not in _LOADED_INTO:
         raise TileProgramError(f"wl.load got the scope {scope!r}; it is one of {_LOADED_INTO}.")
     found = str(region.source.dtype)
-    if scope == "shared" and dtype not in (None, found):
+    dtype = found if dtype is None else dtype_name(dtype)
+    if scope == "shared" and dtype != found:
         raise TileProgramError(
             f"wl.load copies {region.source.name}, which is {found}, into shared memory, and a "
             f'copy does not cast to {dtype}; write scope="fragment", or cast the tile.'
         )
-    loaded = T.alloc_buffer(extents, dtype or found, scope=scope)
+    loaded = T.alloc_buffer(extents, dtype, scope=scope)
     if scope == "shared":
         Tx.cta.copy_async(loaded, region)
     else:

@@ -246,6 +246,7 @@ CONSTANTS = (
     _time("latency", "tma-loaded-latency", "32 KB stages, L2", "while all SMs load"),
     _is("copy_cycles", "tma-per-box", "8 rows", "boxes so small that their bytes do not count"),
     Constant("same_line", ("same-line",), _same_line, "the slope over the readers, of 256 rows"),
+    _none("outside_rows", "rows beyond the end of a matrix: found on whole kernels"),
     _none("partial_loads", "a sector of a line of four"),
     _none("cut_cycles", "rows that end within a sector: found on whole kernels"),
     Constant("wait_cycles", ("mainloop",), _wait, "of complete phases, less a step without waits"),

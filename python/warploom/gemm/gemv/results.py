@@ -119,7 +119,9 @@ class Results:
 
 def _coherent(load: TensorLoad) -> Any:
     """A load of what the epilogue adds, behind the wait."""
-    return coherent(load) if ir.is_buffer(load.source) and is_global(load.source) else load
+    if not (ir.is_buffer(load.source) and is_global(load.source)):
+        return load
+    return coherent(ir.address(load.source, *load.indices), str(load.source.dtype))
 
 
 def _folded(values: list[Any]) -> Any:
