@@ -28,6 +28,8 @@ from warploom.tile import ir
 DEFAULT_SIZE = 4096
 #: Functions of TVM's runtime that launch nothing, and those of them that may launch kernels.
 _RUNTIME, _OF_CACHES = ("vm.builtin.", "runtime.", "ffi."), "vm.builtin.attention_kv_cache_"
+#: Calls with a tuple of arguments.
+_CALLERS = (Op.get("relax.call_tir"), Op.get("relax.call_dps_packed"))
 #: Places of kernels among the arguments of the call that makes a cache: the rotary embedding, and
 #: attention of one new token of each sequence to those of the cache.
 _ROTATE, _DECODE = 24, 17
@@ -212,30 +214,35 @@ class _Reader:
         self, made: FunctionLaunches, qkv: relax.Expr, rows: int, bound: Mapping[Any, Any]
     ) -> bool:
         """Whether rows were ``[sequences, 1, ...]`` before they became ``[rows, heads, ...]``."""
-        value = bound.get(qkv)
-        while isinstance(value, relax.Call) and value.op == Op.get("relax.call_tir"):
-            source = self._source(made, value, rows)
-            if source is None:
-                return False
-            extents = getattr(source.ty.shape, "values", ())
-            # Hidden states, or the ids of tokens.
-            has_tokens = len(extents) >= 3 or (len(extents) == 2 and "int" in str(source.ty.dtype))
-            if has_tokens and math.prod(self._shape(made, source.ty)[:2]) == rows:
-                return ir.is_constant(extents[1], 1)
-            value = bound.get(source)
+        pending, seen = [qkv], set()
+        while pending:
+            value = bound.get(pending.pop())
+            if not isinstance(value, relax.Call) or value.op not in _CALLERS or value in seen:
+                continue
+            seen.add(value)
+            for source in self._sources(made, value, rows):
+                extents = getattr(source.ty.shape, "values", ())
+                # Hidden states, or the ids of tokens.
+                is_ids = len(extents) == 2 and "int" in str(source.ty.dtype)
+                has_tokens = len(extents) >= 3 or is_ids
+                if has_tokens and math.prod(self._shape(made, source.ty)[:2]) == rows:
+                    return ir.is_constant(extents[1], 1)
+                pending.append(source)
         return False
 
-    def _source(self, made: FunctionLaunches, call: relax.Call, rows: int) -> relax.Expr | None:
-        """The first argument of a call that has so many rows, or else the first.
+    def _sources(self, made: FunctionLaunches, call: relax.Call, rows: int) -> list[relax.Expr]:
+        """The arguments of a call that have so many rows, or else the first.
 
-        A call that looks up tokens has the table first, and their ids behind it.
+        A call that looks up tokens has the table first, and their ids behind it; a sum that a GEMM
+        adds to has rows, too.
         """
         fields = [one for one in call.args[1].fields if isinstance(one.ty, relax.TensorType)]
-        for one in fields:
-            shape = self._shape(made, one.ty)
-            if shape and rows in (shape[0], math.prod(shape[:2])):
-                return one
-        return next(iter(fields), None)
+        shapes = [self._shape(made, one.ty) for one in fields]
+        found = [
+            one for one, shape in zip(fields, shapes, strict=True)
+            if shape and rows in (shape[0], math.prod(shape[:2]))
+        ]  # fmt: skip
+        return found or fields[:1]
 
     def _shape(self, made: FunctionLaunches, tensor: Any) -> tuple[int, ...]:
         values = getattr(tensor.shape, "values", None)

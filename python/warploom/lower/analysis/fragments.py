@@ -103,7 +103,9 @@ def fragments(tensor_memory: bool, rows: int) -> Fragments:
     return Fragments(tensor_memory and rows == _THREAD_ROWS)
 
 
-def rows_of(tile: Buffer, heights: Mapping[Buffer, int], count: int) -> int:
+def rows_of(
+    tile: Buffer, heights: Mapping[Buffer, int], count: int, along_columns: bool = False
+) -> int:
     """Rows of the fragment that a tile is made of, where accumulators lie in tensor memory.
 
     Accumulators have their own number. Other tiles have that, too, if an accumulator has it, or no
@@ -112,12 +114,16 @@ def rows_of(tile: Buffer, heights: Mapping[Buffer, int], count: int) -> int:
     Parameters
     ----------
     tile : Buffer
-        A matrix, or a vector along rows.
+        A matrix or a vector.
     heights : mapping
         Rows that a warpgroup holds of each matrix.
     count : int
         Warpgroups that share tiles.
+    along_columns : bool
+        Whether it is a vector along the columns of matrices: threads hold it as they hold those.
     """
+    if along_columns and heights:
+        return max(rows_of(matrix, heights, count) for matrix in heights)
     own = heights[tile] if tile in heights else int(tile.shape[0]) // count
     written = {rows for each, rows in heights.items() if each.scope() == "accumulator"}
     if tile.scope() == "accumulator" or not written:

@@ -23,8 +23,13 @@ from warploom.tile.statement import Allocation, Block, Loop, Mma, Nest, Statemen
 
 
 def alternate_operands(program: TileProgram) -> TileProgram:
-    """Give each such operand two copies, if shared memory has room for them."""
-    if program.hints.ping_pong or (program.hints.slice_k or 1) > 1:
+    """Give each such operand two copies, if shared memory has room for them.
+
+    CTAs or warpgroups that share the iterations of a tile have passes of their own, which take
+    operands that stay where they are.
+    """
+    hints = program.hints
+    if hints.ping_pong or hints.stream_k or max(hints.slice_k or 1, hints.split_k or 1) > 1:
         return program
     table: dict[Buffer, tuple[Buffer, Loop]] = {}
     decided: list[str] = []

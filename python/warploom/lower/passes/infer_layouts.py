@@ -79,9 +79,10 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     axes = vector_axes(program.block)
     if program.tensor_memory:
         _require_one_kind(registers, axes, {rows_of(tile, heights, count) for tile in matrices})
+    across = {tile for tile, axis in axes.items() if axis.along == "column"} - set(heights)
     kinds = {
         tile: dataclasses.replace(
-            fragments(program.tensor_memory, rows_of(tile, heights, count)),
+            fragments(program.tensor_memory, rows_of(tile, heights, count, tile in across)),
             transposed=tile in turned,
             operand=str(tile.dtype) if tile in bytes_of_a else "",
         )

@@ -80,7 +80,9 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
     heights = {tile: int(tile.shape[tile in turned]) // count for tile in matrices}
     bytes_of_a = frozenset() if program.tensor_memory else byte_operands_of(program.block)
     for tile in tiles:
-        kinds = fragments(program.tensor_memory, rows_of(tile, heights, count))
+        along_columns = tile in axes and axes[tile].along == "column"
+        height = rows_of(tile, heights, count, along_columns and tile not in heights)
+        kinds = fragments(program.tensor_memory, height)
         shape = [int(extent) for extent in tile.shape]
         if is_single(tile):
             layout = single_fragment()
@@ -90,7 +92,7 @@ def resolve_scopes(program: TileProgram) -> TileProgram:
             of_bytes = str(tile.dtype) if tile in bytes_of_a else ""
             own = dataclasses.replace(kinds, transposed=tile in turned, operand=of_bytes)
             rows[tile], layout = shape[along], own.matrix(*shape)
-        elif tile in axes and axes[tile].along == "column":
+        elif along_columns:
             layout = kinds.along_columns(shape[0])
         else:
             shape[0] //= count
