@@ -125,7 +125,7 @@ def test_a_kernel_asserts_nothing():
             A[i] = T.float32(1)
         wl.print("{}", n)
 
-    with pytest.raises(TileProgramError, match="the kernel asserts 'n > 0'; only the host can"):
+    with pytest.raises(TileProgramError, match=r"the kernel asserts 'n > 0'.*wl\.device_assert"):
         wl.interpret(function, [np.zeros(64, "float32"), 1])
 
 
