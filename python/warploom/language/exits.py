@@ -7,7 +7,6 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc, Stmt
 from tvm.tirx.stmt import Evaluate
@@ -49,10 +48,7 @@ def exit_if(condition: Any) -> Any:
 def read_exit(statement: Any) -> Any:
     """The condition under which a statement ends the CTA; None for another statement."""
     call = statement.value if isinstance(statement, Evaluate) else None
-    if not isinstance(call, Call) or str(getattr(call.op, "name", "")) != "tirx.call_extern":
-        return None
-    name = str(getattr(call.args[0], "value", call.args[0]))
-    return call.args[1] if name == _MARK else None
+    return call.args[1] if ir.called_extern(call) == _MARK else None
 
 
 def without_exits(func: PrimFunc) -> PrimFunc:

@@ -26,6 +26,7 @@ from warploom.language.builtins.indices import MAX_THREADS
 from warploom.language.builtins.operands import describe, dtype_of, known, predicate
 from warploom.language.print_format import MOST_VALUES, POINTER, Format, Kind, kind_of
 from warploom.language.printed_tiles import is_tile, print_tile
+from warploom.tile import ir
 
 #: The functions that these statements call until passes make code of them -> their names.
 MARKS = {"warploom.print": "wl.print", "warploom.assert": "wl.device_assert"}
@@ -319,7 +320,7 @@ class Print:
 def read_print(statement: Any) -> Print | None:
     """The print statement that a statement is; None if it is another."""
     call = statement.value if isinstance(statement, Evaluate) else None
-    if not isinstance(call, Call) or not is_mark(call):
+    if not is_mark(call):
         return None
     _, text, thread, condition, *values = call.args
     plain = _text(text).encode("ascii").decode("unicode_escape")
@@ -327,11 +328,9 @@ def read_print(statement: Any) -> Print | None:
     return Print(plain, thread, condition, tuple(values), call)
 
 
-def is_mark(call: Call) -> bool:
-    """Whether a call is that of a print statement or an assertion."""
-    if str(getattr(call.op, "name", "")) != "tirx.call_extern" or not len(call.args):
-        return False
-    return _text(call.args[0]) in MARKS
+def is_mark(node: Any) -> bool:
+    """Whether a node is the call of a print statement or an assertion."""
+    return ir.called_extern(node) in MARKS
 
 
 def _text(string: Any) -> str:

@@ -26,9 +26,8 @@ from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive import fail
 from tvm.tirx.tile_primitive import DispatchContext, TilePrimitiveCall
 
-from warploom.ops.reduce_fragment import REDUCTIONS, shuffle_xor
+from warploom.ops.reduce_fragment import REDUCTIONS, schedules, shuffle_xor
 from warploom.ops.register_tile import LANES, RegisterTile, Threads, read_register_tile
-from warploom.ops.schedule import Schedule
 from warploom.tile_primitives import BLOCKS
 
 
@@ -219,13 +218,4 @@ def has_blocks(call: TilePrimitiveCall, context: DispatchContext) -> tuple[bool,
     return True, ""
 
 
-SCHEDULES = tuple(
-    Schedule(
-        op=name,
-        variant="blocks",
-        priority=21,
-        when=(("has_blocks", has_blocks),),
-        impl=functools.partial(reduce_blocks, name),
-    )
-    for name in REDUCTIONS
-)
+SCHEDULES = schedules("blocks", ("has_blocks", has_blocks), reduce_blocks, priority=21)

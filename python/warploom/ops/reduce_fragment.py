@@ -181,13 +181,16 @@ def reduce_fragment(name: str, call: TilePrimitiveCall, context: DispatchContext
     return impl
 
 
-SCHEDULES = tuple(
-    Schedule(
-        op=name,
-        variant="fragment",
-        priority=20,
-        when=(("register_tiles", on_register_tiles),),
-        impl=partial(reduce_fragment, name),
-    )
-    for name in REDUCTIONS
-)
+def schedules(
+    variant: str, when: tuple[str, Callable], reduce: Callable[..., PrimFunc], priority: int = 20
+) -> tuple[Schedule, ...]:
+    """A schedule for each reduction: ``reduce(name, call, context)`` where a predicate holds."""
+    return tuple(
+        Schedule(
+            op=name, variant=variant, priority=priority, when=(when,), impl=partial(reduce, name)
+        )
+        for name in REDUCTIONS
+    )  # fmt: skip
+
+
+SCHEDULES = schedules("fragment", ("register_tiles", on_register_tiles), reduce_fragment)

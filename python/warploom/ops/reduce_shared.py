@@ -16,9 +16,8 @@ from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.operator.tile_primitive import fail
 from tvm.tirx.tile_primitive import DispatchContext, TilePrimitiveCall
 
-from warploom.ops.reduce_fragment import CHAINS, REDUCTIONS
+from warploom.ops.reduce_fragment import CHAINS, REDUCTIONS, schedules
 from warploom.ops.register_tile import RegisterTile, Threads, read_register_tile
-from warploom.ops.schedule import Schedule
 
 #: Elements of a result that are added up without a loop.
 _UNROLLED = 16
@@ -156,13 +155,6 @@ def is_shared_source(call: TilePrimitiveCall, context: DispatchContext) -> tuple
     return True, ""
 
 
-SCHEDULES = tuple(
-    Schedule(
-        op=name,
-        variant="shared_source",
-        priority=21,
-        when=(("is_shared_source", is_shared_source),),
-        impl=partial(reduce_shared, name),
-    )
-    for name in REDUCTIONS
+SCHEDULES = schedules(
+    "shared_source", ("is_shared_source", is_shared_source), reduce_shared, priority=21
 )

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Range, TensorRegion
+from tvm.ir import Call, Range, TensorRegion
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
@@ -253,6 +253,13 @@ def is_buffer(value: Any) -> bool:
 def address(buffer: Buffer, *indices: Any) -> Any:
     """``&buffer[indices]``."""
     return T.address_of(buffer[tuple(indices)])
+
+
+def called_extern(node: Any) -> str | None:
+    """The name of the function that a ``T.call_extern`` calls; None for another node."""
+    if not isinstance(node, Call) or str(getattr(node.op, "name", "")) != "tirx.call_extern":
+        return None
+    return str(getattr(node.args[0], "value", node.args[0])) if len(node.args) else None
 
 
 def whole_range(extent: Any) -> Range:

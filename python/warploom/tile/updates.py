@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.ir import Call, StringImm
 from tvm.script import tirx as T
 from tvm.tirx import BufferStore
 from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.tile import ir
 
 #: Option of a copy to global memory that combines elements, as TVM calls it: ``"add"`` and so on.
 REDUCE = "use_tma_reduce"
@@ -41,11 +42,7 @@ def updated(store: BufferStore, operand: Any, indices: Any = None) -> BufferStor
 
 def read_update(store: BufferStore) -> tuple[str, Any] | None:
     """The name of an update and its operand; None for another store."""
-    call = store.value
-    if not isinstance(call, Call) or str(getattr(call.op, "name", "")) != "tirx.call_extern":
-        return None
-    first = call.args[0]
-    name = str(first.value) if isinstance(first, StringImm) else ""
+    call, name = store.value, ir.called_extern(store.value) or ""
     if not name.startswith(_PREFIX) or name.removeprefix(_PREFIX) not in UPDATES:
         return None
     return name.removeprefix(_PREFIX), call.args[2]
