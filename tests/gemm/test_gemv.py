@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 
 from tests.shared import gemm_functions
 from tests.shared.gemm_functions import Function
+from tests.shared.machine_code import listing_of, needs_disassembler
 from tests.shared.packed_weights import Packed
 from warploom import emulator
-from warploom.compiler import sass
-from warploom.compiler.callback import compile_cached
-from warploom.compiler.invoke import current_request
 from warploom.decide import Config
 from warploom.decide.gemv import gemv_configs
 from warploom.decide.gemv_rules import step_of, why_no_gemv
@@ -32,7 +29,6 @@ from warploom.gemm.gemv.lanes import Lanes
 from warploom.meta_schedule.lookup import Lookup
 from warploom.meta_schedule.records import Record
 from warploom.relax.decisions import decisions_of
-from warploom.target import cuda_target
 
 
 def config(function: Function, columns: int = 16, stages: int = 2, **more: int) -> Config:
@@ -194,7 +190,7 @@ def test_weights_that_are_no_integers_are_declined() -> None:
     assert not any(one.gemv for _, one in decisions_of(gemm))
 
 
-@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+@needs_disassembler
 @pytest.mark.parametrize("after", ["", "add"])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("k", [512, 4096])
@@ -207,11 +203,7 @@ def test_what_other_kernels_write_is_loaded_behind_the_wait(
     if constant:
         func = func.with_attr(CONSTANT, list(range(len(func.params))))
     kernel = gemv_kernel(recognise(func), config(function, stages=3))
-    mod = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
-    built = tvm.compile(mod, cuda_target("h200"), tir_pipeline="warploom")
-    (source,) = (one.inspect_source() for one in built.mod.imports)
-    with cuda_target("h200"):
-        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    listing = listing_of(kernel)
     before, _, behind = listing.partition("ACQBULK")
     assert behind and "CONSTANT" not in listing
     # Weights do not stay in the L1 cache (NA); X does.

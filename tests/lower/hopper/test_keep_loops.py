@@ -12,9 +12,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.tirx import ForKind, PrimFunc
 
-from warploom.compiler import sass
-from warploom.compiler.callback import compile_cached
-from warploom.compiler.invoke import current_request
+from tests.shared.machine_code import listing_of_source, needs_disassembler
 from warploom.decide import Config
 from warploom.lower.hopper.keep_loops import keep_loops
 from warploom.programs import attention, gemm
@@ -95,11 +93,10 @@ def test_a_sum_that_is_read_too_early_is_found() -> None:
     assert not _read_too_early("\n".join([mma, wait, reads]))
 
 
-@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+@needs_disassembler
 @pytest.mark.parametrize(("m", "n", "k"), [(1500, 5120, 1280), (384, 2560, 768)])
 def test_no_sum_is_read_before_its_wait(m: int, n: int, k: int) -> None:
     source = _gelu(m, n, k)
     assert "erff(" in source
-    with cuda_target("h200"):
-        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    listing = listing_of_source(source)
     assert "HGMMA" in listing and not _read_too_early(listing)

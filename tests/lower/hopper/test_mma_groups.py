@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-import tvm
 from hypothesis import given
 from hypothesis import settings as limit
 from hypothesis import strategies as st
@@ -15,15 +14,12 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import Buffer, ForKind
 
 from tests.shared.lowered_programs import check
+from tests.shared.machine_code import listing_of, needs_disassembler
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
 from warploom import language as wl
-from warploom.compiler import sass
-from warploom.compiler.callback import compile_cached
-from warploom.compiler.invoke import current_request
 from warploom.layout.fragment import wgmma_accumulator
 from warploom.lower.hopper.mma_groups import Event, Group, Guard, InFlight, Meet, Release, Wait
 from warploom.programs import attention
-from warploom.target import cuda_target
 from warploom.tile.effects import Effects
 from warploom.tile.statement import view
 
@@ -81,13 +77,9 @@ def test_a_warpgroup_meets_after_what_an_mma_hides():
     assert len(found) == 1 and waits(found) == [1]
 
 
-@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+@needs_disassembler
 def test_the_softmax_of_attention_is_computed_under_an_mma():
-    func = attention(256, 64, heads=1, tile=(64, 64))
-    mod = tvm.compile(tvm.IRModule({"main": func}), cuda_target("h200"), tir_pipeline="warploom")
-    (source,) = (one.inspect_source() for one in mod.mod.imports)
-    with cuda_target("h200"):
-        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    listing = listing_of(attention(256, 64, heads=1, tile=(64, 64)))
     inside = listing.partition("DEPBAR.LE gsb0, 0x1")[2].partition("DEPBAR.LE gsb0, 0x0")[0]
     # A thread has 32 of the weights, and a factor of each of its two rows.
     assert inside.count("MUFU.EX2") == 34, listing

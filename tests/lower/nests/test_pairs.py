@@ -10,21 +10,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tvm
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from tests.shared.lowered_programs import run
+from tests.shared.machine_code import listing_of, needs_disassembler
 from tests.shared.tile_programs.case import numpy_dtype, random_values
 from warploom import language as wl
-from warploom.compiler import sass
-from warploom.compiler.callback import compile_cached
-from warploom.compiler.invoke import current_request
 from warploom.language.builtins.values import numpy_of
 from warploom.layout.weight_order import WEIGHT_ORDERS, pack_weights
 from warploom.lower.lowerings import lower
-from warploom.target import cuda_target
 
 ROWS, COLUMNS, GROUP = 64, 128, 32
 
@@ -230,13 +226,9 @@ def test_a_thread_loads_and_computes_whole_words():
     assert "add_f16x2" not in instructions("uint16, which rounds")
 
 
-@pytest.mark.skipif(sass.disassembler() is None, reason="needs nvdisasm")
+@needs_disassembler
 def test_factors_are_not_copied_for_each_pair():
-    func = lower(dequantise(STORED["int4 in words"], "float16")).with_attr("global_symbol", "main")
-    mod = tvm.compile(tvm.IRModule({"main": func}), cuda_target("h200"), tir_pipeline="tirx")
-    (source,) = (one.inspect_source() for one in mod.mod.imports)
-    with cuda_target("h200"):
-        listing = sass.listing(compile_cached(current_request(source, "cubin")).output.binary)
+    listing = listing_of(lower(dequantise(STORED["int4 in words"], "float16")), "tirx")
     assert listing.count("HFMA2") >= ROWS * COLUMNS // 128 // 2
     # Of integers in the lowest bits, and of those four above.
     factors = int(np.array([1, 1 / 16], np.float16).view(np.uint32)[0])
