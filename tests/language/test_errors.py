@@ -232,7 +232,7 @@ def test_statements_that_are_no_part_of_the_language():
         ((4,), "float32", "local", r"array of shape \(4,\) in local memory"),
         ((N, N), "bfloat16", "accumulator", "has dtype bfloat16 .* float32, float16, int32"),
         ((2, N, N), "float32", "accumulator", "must have two dimensions"),
-        ((2, N, N), "float32", "fragment", "must have one dimension or two"),
+        ((), "float32", "fragment", "has no dimension; give a single value the shape"),
         ((0, N), "float32", "shared", "extents must be at least 1"),
         ((N, N), "float4_e2m1fn", "shared", "dtype 'float4_e2m1fn' cannot be interpreted"),
     ],

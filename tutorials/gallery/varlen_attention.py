@@ -76,7 +76,7 @@ def reference(q, k, v, begin):
 def of_torch(torch, q, k, v, begin):
     nested = [torch.nested.nested_tensor_from_jagged(each, begin.long()) for each in (q, k, v)]
     attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(*(each.transpose(1, 2) for each in nested), is_causal=True)
+    return attend(*(each.transpose(1, 2) for each in nested), is_causal=True).transpose(1, 2)
 
 
 KERNEL = gallery.Kernel(

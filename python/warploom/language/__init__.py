@@ -37,7 +37,8 @@ is a ``gemm_async`` whose result no statement reads.
 ``accumulator``
     Two dimensions, float32, float16 or int32: the result of ``gemm_async``.
 ``fragment``
-    One or two dimensions: values that are worked on element by element.
+    Any rank: values that are worked on element by element. Those of more than two dimensions are
+    reduced over their last dimension, all but their last, or all.
 
 ``tmem``
     An accumulator that must lie in tensor memory, which Blackwell has; the passes choose columns.

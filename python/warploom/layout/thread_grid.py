@@ -88,6 +88,11 @@ class ThreadGrid:
         same = [Iter(self.down, self.across, Axis.tx)]
         return TileLayout.from_iters(self._columns(columns // self.columns), same)
 
+    def everywhere(self, dimensions: int) -> TileLayout:
+        """One element, of which every thread has a copy."""
+        single = [Iter(1, 1, "m") for _ in range(dimensions)]
+        return TileLayout.from_iters(single, [Iter(self.threads, 1, Axis.tx)])
+
     def _columns(self, rounds: int) -> list[Iter]:
         return [
             Iter(rounds, self.vector, "m"),

@@ -72,6 +72,28 @@ def test_any_axes_of_a_tile(shape, dtype, axes, name, scope, keepdims, accum, rn
     compare(func, [a, c, poisoned(out, dtype)], result, tolerance)
 
 
+GRID_CASES = list(itertools.product(
+    [(60, 24), (7, 1000), (1, 640), (3, 5), (300, 1), (1, 1), (2, 3), (520, 9)],
+    ["float32", "float16", "int32"], [(1,), (0,), (0, 1)], ["sum", "max", "min"],
+    ["fragment", "shared"], [False, True], [False, True], ["fragment", "shared"],
+    ["sm_90a", "sm_100a"],
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axes", "name", "scope", "keepdims", "accum", "out", "arch"), GRID_CASES
+)
+@pytest.mark.some(20)
+def test_any_axes_on_a_grid(shape, dtype, axes, name, scope, keepdims, accum, out, arch, rng):
+    """Tiles of any height, which only a grid of threads holds."""
+    func, kept = reducing(*shape, dtype, axes, name, scope, keepdims, accum, out)
+    a, c = random_values(rng, shape, dtype), random_values(rng, kept, dtype)
+    result = NUMPY[name](wide(a), axis=axes).reshape(kept)
+    result = JOIN[name](result, wide(c)) if accum else result
+    tolerance = precision(dtype) + (0 if dtype == "int32" else 2e-6)
+    compare(func, [a, c, poisoned(kept, dtype)], result, tolerance, arch)
+
+
 def matmul_and_reductions(m, n, axes, name, dtype, hints, steps=2, out="float32", region=None):
     """An accumulator of an MMA, reduced over axes; each CTA has results of its own."""
     bm, bn = m, n

@@ -51,9 +51,9 @@ def require_allocation(name: str, scope: str, dtype: str, shape: Sequence[int | 
             f"accumulator {name} has dtype {dtype} and shape {shape_text(shape)}; it must have two "
             f"dimensions and one of the dtypes {', '.join(_ACCUMULATOR_DTYPES)}."
         )
-    if scope == "fragment" and len(shape) not in (1, 2):
+    if scope == "fragment" and not shape:
         raise TileProgramError(
-            f"fragment {name} has shape {shape_text(shape)}; it must have one dimension or two."
+            f"fragment {name} has no dimension; give a single value the shape (1, 1)."
         )
     if any(extent is not None and extent < 1 for extent in shape):
         raise TileProgramError(f"{name} has shape {shape_text(shape)}; extents must be at least 1.")

@@ -28,13 +28,15 @@ from warploom.target import ARCHS
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES, is_global
-from warploom.tile.statement import Nest, walk
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_single
+from warploom.tile.statement import Nest, Reduction, walk
 
 #: Warpgroups of a CTA: up to 1024 threads.
 _WARPGROUPS = (1, 2, 4, 8)
 _VECTOR_BYTES, _MOST_NEIGHBOURS = 16, 8
 _WORD_BITS = 32
+#: Warpgroups of a CTA that holds no tile in registers.
+_WITHOUT_TILES = 2
 #: Words of tiles that a thread holds with ease: then several CTAs share an SM.
 _EASY_WORDS = 32
 #: Registers of a thread beside its tiles: addresses, values on the way.
@@ -64,10 +66,13 @@ def is_free(program: TileProgram) -> bool:
     """Whether tiles in registers may be spread over threads in any way.
 
     So it is where no MMA reads or writes registers and no hint wants warps of their own to load.
+    Reductions of shared tiles take copies in registers.
     """
     if program.has_mmas or program.by_hand or program.hints.specialise is not None:
         return False
-    return any(tile.scope() in TILE_SCOPES for tile in allocations(program.body))
+    if any(tile.scope() in TILE_SCOPES for tile in allocations(program.body)):
+        return True
+    return any(isinstance(statement, Reduction) for statement in walk(program.block))
 
 
 def choose_threads(program: TileProgram) -> ThreadGrid:
@@ -90,6 +95,9 @@ def choose_threads(program: TileProgram) -> ThreadGrid:
                 "one or two."
             )
     shapes = _shapes(program)
+    if not shapes:  # elements are computed where they are stored, each by any thread
+        warpgroups = program.hints.consumers or _WITHOUT_TILES
+        return ThreadGrid(1, warpgroups * ARCHS[program.arch].warpgroup, 1)
     accesses = list(_accesses(program))
     width = _vector(program, shapes, accesses)
     rows = max(rows for rows, _ in shapes.values())
@@ -123,6 +131,7 @@ def _registers_of(program: TileProgram) -> list[Buffer]:
 def _shapes(program: TileProgram) -> dict[Buffer, tuple[int, int]]:
     """Rows and columns of the tiles that decide: the matrices, or vectors where there are none."""
     tiles = _registers_of(program)
+    tiles = [tile for tile in tiles if not is_single(tile)] or tiles
     matrices = [tile for tile in tiles if len(tile.shape) == 2]
     return {
         tile: (int(tile.shape[0]) if matrices else 1, int(tile.shape[-1]))
@@ -247,6 +256,8 @@ def require_room(grid: ThreadGrid, program: TileProgram) -> None:
         If there is one that they do not hold.
     """
     shapes = _shapes(program)
+    if not shapes:
+        return
     tile = max(shapes, key=lambda tile: _words(grid, tile, shapes[tile]))
     words, room = _words(grid, tile, shapes[tile]), _registers(grid, program)
     if words > room:

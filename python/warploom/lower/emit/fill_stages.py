@@ -13,6 +13,7 @@ from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.gather_rows import gathered, rows_of
 from warploom.lower.analysis.rings import Ring
 from warploom.lower.analysis.shared_tiles import region_bytes, shared_matrix, tile_bytes
+from warploom.lower.analysis.tma_boxes import boxes
 from warploom.lower.analysis.tma_regions import why_not_tma
 from warploom.lower.emit import barriers
 from warploom.lower.emit.copy_by_threads import is_by_threads
@@ -152,18 +153,17 @@ def _by_atoms(
     columns = int(destination[-1][1])
     width = columns if matrix is None else matrix.atom_columns
 
-    def copy() -> Stmt:
-        regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
-        own = STEPS in config or not knows_strides(source.source)
-        dispatch = "tma_gather4" if ROWS in config else "tma_strided" if own else "tma_auto"
-        return primitive("copy_async", *regions, dispatch=dispatch, **config)
-
+    own_way = bool({STEPS, ROWS} & set(config)) or not knows_strides(source.source)
+    dispatch = "tma_gather4" if ROWS in config else "tma_strided" if own_way else "tma_auto"
     if columns == width:
-        return [copy()]
+        parts = [(to, source)] if own_way else boxes(to, source)
+        return [primitive("copy_async", *regions, dispatch=dispatch, **config) for regions in parts]
     atom = Var("atom", "int32")
     destination[-1] = (destination[-1][0] + atom * width, width)
     ranges[along] = (ranges[along][0] + atom * width, width)
-    return [ir.loop(atom, columns // width, [copy()], kind=ForKind.UNROLLED)]
+    regions = ir.region(to.source, *destination), ir.region(source.source, *ranges)
+    copy = primitive("copy_async", *regions, dispatch=dispatch, **config)
+    return [ir.loop(atom, columns // width, [copy], kind=ForKind.UNROLLED)]
 
 
 def require_tma(region: TensorRegion, use: str) -> None:

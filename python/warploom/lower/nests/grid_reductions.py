@@ -1,8 +1,8 @@
-"""Sums, maxima and minima of rows or columns of a tile that is spread over a grid of threads.
+"""Sums, maxima and minima of rows, columns or vectors that are spread over a grid of threads.
 
 A thread reduces its own registers in a few chains, lanes of a warp then shuffle, and warps that
 share a result meet in shared memory. Every thread that has a part of a row, or of a column, has
-the result.
+the result; all threads have that of a vector.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, ForKind, Stmt, Var
@@ -98,8 +99,12 @@ class GridReduction:
 
     @property
     def _of_rows(self) -> bool:
-        """Whether it reduces each row to an element; else each column."""
-        return int(self.reduction.raw.args[2][0]) % 2 == 1
+        """Whether it reduces each row, or a vector that lies as a row does; else each column."""
+        source = self.reduction.raw.args[1].source
+        if len(source.shape) == 2:
+            return int(self.reduction.raw.args[2][0]) % 2 == 1
+        as_row = self.grid.along_columns(int(source.shape[0]))
+        return tvm_ffi.structural_equal(source.layout, as_row)
 
     def _results(self, to: Buffer) -> int:
         return int(to.layout.storage().span("m"))
@@ -119,7 +124,8 @@ class GridReduction:
         analyzer = self.context.analyzer(step, each // chains)
         analyzer.bind(result, ir.whole_range(count))
         registers = self.context.registers(source)
-        along, parts_of = int(self._of_rows), ir.ranges(self.reduction.raw.args[1])
+        parts_of = ir.ranges(self.reduction.raw.args[1])
+        along = int(self._of_rows) if len(parts_of) == 2 else 0
         inner = []
         for chain in range(chains):
             number = step * chains + chain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def word_width(buffer: Buffer, start: Any, elements: list[Element]) -> int:
     if bits < 8 or str(buffer.dtype) == "bool":
         return 1
     analyzer = elements[0].analyzer
-    for width in (len(elements) >> shift for shift in range(len(elements).bit_length() - 1)):
+    most = math.gcd(len(elements), MOST_BYTES)  # a power of 2, as words have
+    for width in (most >> shift for shift in range(most.bit_length() - 1)):
         aligned = analyzer.can_prove_equal(tirx.floormod(start, width), 0)
         size = width * bits // 8
         if size <= MOST_BYTES and aligned and _has_words(buffer, width, size):

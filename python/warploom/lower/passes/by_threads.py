@@ -6,14 +6,16 @@ any rows (:mod:`warploom.lower.any_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm.tirx import PrimFunc
+from tvm.tirx import Buffer, PrimFunc
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.lower.analysis.layouts import has_layout
+from warploom.lower.analysis.tma_boxes import why_no_boxes
 from warploom.lower.analysis.tma_regions import at_launch, why_not_tma
 from warploom.ops.copy_strided import STEPS
 from warploom.tile import ir
@@ -24,12 +26,18 @@ from warploom.tile.scopes import is_global, is_shared
 _COPIES = ("copy", "copy_async")
 
 
-def by_threads(call: TilePrimitiveCall) -> TilePrimitiveCall:
-    """A copy, marked if it is known that TMA cannot do it and threads can."""
+def by_threads(call: TilePrimitiveCall, operands: Container[Buffer]) -> TilePrimitiveCall:
+    """A copy, marked if it is known that TMA cannot do it and threads can.
+
+    ``operands`` are the tiles that MMAs read, whose swizzle makes boxes of chunks of rows.
+    """
     if not _is_by_tma(call):
         return call
     region, use = _tensor(call)
     reason = why_not_tma(region, use)
+    tile = next(each for each in call.args[:2] if not each.same_as(region))
+    if reason is None and tile.source not in operands and not has_layout(tile.source):
+        reason = why_no_boxes(tile)
     return call if reason is None else tile_call(call, *call.args, **{BY_THREADS: reason})
 
 

@@ -22,6 +22,7 @@ from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
 from warploom.lower.passes.by_threads import by_threads
 from warploom.lower.passes.copy_loops import copy_loops
+from warploom.lower.passes.flat_fragments import flat_fragments, is_deep
 from warploom.lower.passes.order import is_of_order, plain_order
 from warploom.lower.passes.parts_of_tiles import (
     atomic_of_part,
@@ -41,7 +42,7 @@ from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
-from warploom.tile.statement import Loop, Statement, block
+from warploom.tile.statement import Loop, Mma, Statement, walk
 from warploom.tile.updates import UPDATES
 
 
@@ -107,20 +108,26 @@ def canonicalize(program: TileProgram) -> TileProgram:
     # Tensor memory is written by whole columns, so that no guard may stand around a store.
     held = ("fragment",) if program.tensor_memory else TILE_SCOPES
 
+    operands = {
+        operand.source for mma in walk(program.block) if isinstance(mma, Mma)
+        for operand in mma.operands
+    }  # fmt: skip
+
     def call(primitive: TilePrimitiveCall) -> Stmt:
         if primitive.scope.name != "cta":
             return primitive
         if op_name(primitive) in ELEMENTWISE:
             return _nest(primitive, held)
         if op_name(primitive) in REDUCTIONS:
-            return ir.written_at(plain_reduction(primitive), primitive.span)
+            deep = is_deep(primitive.args[1].source)
+            return primitive if deep else ir.written_at(plain_reduction(primitive), primitive.span)
         if op_name(primitive) in UPDATES:
             return atomic_of_part(primitive)
         if is_of_order(primitive):
             return ir.written_at(plain_order(primitive), primitive.span)
         if op_name(primitive) not in COPIES:
             return primitive
-        return _copy(by_threads(primitive), held, program.arch)
+        return _copy(by_threads(primitive, operands), held, program.arch)
 
     copies = copy_loops(through_shared(program.body), gathers=program.tensor_memory)
     body = tuple(
@@ -128,7 +135,8 @@ def canonicalize(program: TileProgram) -> TileProgram:
         for plain_nest in plain_nests(copies)
     )
     body = [ir.substitute(statement, places) for statement in body]
-    plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, block(body)))))
+    program = flat_fragments(program.replace(body=tuple(body)))
+    plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, program.block))))
     return plain.replace(in_place=in_place(plain))
 
 
@@ -243,6 +251,8 @@ def _copy(call: TilePrimitiveCall, held: Container[str], arch: str) -> Stmt:
     Loads of threads stay loads on Hopper, where they fill the stages of a ring.
     """
     to, source = (region.source for region in call.args[:2])
+    if is_deep(to) or is_deep(source):
+        return _nest(call)
     if BY_THREADS in call.config and not (is_shared(to) and arch == SM90A.name):
         return _nest(call)
     extents = [extent for region in call.args[:2] for _, extent in ir.ranges(region)]

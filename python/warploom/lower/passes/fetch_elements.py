@@ -63,14 +63,23 @@ class _Directions:
         self.extents = {loop.loop_var: int(loop.extent) for loop in nest.loops}
         counted = [var for var, extent in self.extents.items() if extent > 1]
         stores = [
-            list(store.indices) for store in nest.stores
-            if store.buffer.scope() in TILE_SCOPES and len(store.buffer.shape) == 2
+            (store.buffer, list(store.indices)) for store in nest.stores
+            if store.buffer.scope() in TILE_SCOPES
         ]  # fmt: skip
-        loads = [list(at) for tile, at in register_places(nest.raw) if len(tile.shape) == 2]
-        matrices = [at for at in (*stores, *loads) if all(isinstance(index, Var) for index in at)]
+        places = [
+            [index if isinstance(index, Var) else None for index in at]
+            for tile, at in (*stores, *register_places(nest.raw))
+            if len(tile.shape) == 2 and _by_loops(tile, at)
+        ]
+        # An element of the only row or column says nothing of the other loops.
+        matrices = sorted(places, key=lambda at: None in at)
         self.row, self.column = (*matrices, [None, None])[0]
-        if not matrices and len(counted) == 2:
-            self.row, self.column = counted
+        if len(counted) == 2:
+            first, last = counted
+            if self.row is None:
+                self.row = first if self.column is not first else last
+            if self.column is None:
+                self.column = last if self.row is not last else first
 
     def own(self, tile: Buffer, indices: Sequence[Any]) -> bool:
         """Whether a thread holds the element of a tile that its iteration uses."""
@@ -90,6 +99,14 @@ class _Directions:
             return False
         start = self.analyzer.simplify(index - var)
         return isinstance(start, tirx.IntImm) and int(start) % step == 0
+
+
+def _by_loops(tile: Buffer, indices: Sequence[Any]) -> bool:
+    """Whether an element's indices are loop variables, but those of the only row or column."""
+    return any(isinstance(index, Var) for index in indices) and all(
+        isinstance(index, Var) or int(extent) == 1
+        for index, extent in zip(indices, tile.shape, strict=True)
+    )
 
 
 def _foreign(nest: Nest, grid: ThreadGrid) -> set[Buffer]:

@@ -298,7 +298,7 @@ def _by_every_thread(nest: Nest, context: NestContext) -> Stmt:
     if any(not ir.is_constant(loop.extent, 1) for loop in nest.loops):
         names = ", ".join(store.buffer.name for store in nest.stores)
         raise Decline(f"A nest of several iterations stores {names}; use two nests.")
-    first = {loop.loop_var: 0 for loop in nest.loops}
+    first = {loop.loop_var: tirx.const(0, str(loop.loop_var.ty.dtype)) for loop in nest.loops}
     element = Element(
         first, lambda *_: 0, context, context.analyzer(Var("r", "int32"), 1),
         T.EQ(context.thread, 0),

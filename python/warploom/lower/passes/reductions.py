@@ -8,6 +8,8 @@ reduction along rows stays in registers. What several warps hold goes through sh
 * over both, rows first;
 * of vectors, through a shared copy, as they may lie along rows or along columns.
 
+Where a grid of threads holds the tiles, it reduces rows, columns and vectors where they are.
+
 Results of 16 or 8 bits are computed in 32.
 """
 
@@ -46,7 +48,8 @@ _WIDE = {
     "float32": "float32",
     "int32": "int32",
 }
-_COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
+#: Reduction -> what joins two values.
+COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
 
 
 def plain_reduction(call: TilePrimitiveCall) -> Stmt:
@@ -102,10 +105,10 @@ def _wide_extents(region: TensorRegion) -> list[int]:
     return [int(extent) for _, extent in ir.ranges(region) if int(extent) != 1]
 
 
-def _total(to: TensorRegion, dtype: str) -> Buffer:
-    """A fragment for the results."""
+def _total(to: TensorRegion, dtype: str, kind: str = "total") -> Buffer:
+    """A fragment for the elements of a region."""
     shape = _wide_extents(to) or [1, 1]
-    return tirx.decl_buffer(shape, dtype, f"{to.source.name}_total", scope="fragment")
+    return tirx.decl_buffer(shape, dtype, f"{to.source.name}_{kind}", scope="fragment")
 
 
 def _counters(extents: list[int]) -> list[Var]:
@@ -146,20 +149,52 @@ def _stored(to: TensorRegion, total: Buffer) -> Stmt:
 
 
 def of_vectors(statement: Stmt) -> Stmt:
-    """A statement whose reductions of matrices of one row or column are those of vectors.
+    """A statement whose reductions of vectors read shared copies.
 
-    A grid of threads reduces such matrices like any other; fragments hold them as vectors.
+    So are those of matrices of one row or column, which fragments hold as vectors.
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
+        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
             return reduction
         to, source, _, accumulate = reduction.args
         tile, known = source.source, _known(reduction)
-        matrix = tile.scope() in TILE_SCOPES and len(tile.shape) == 2
-        if known is None or not matrix or 1 not in map(int, tile.shape):
+        if known is None or tile.scope() not in TILE_SCOPES:
+            return reduction
+        if len(tile.shape) == 2 and 1 not in map(int, tile.shape):
             return reduction
         return ir.written_at(ir.seq(known.of_vector(to, _flag(accumulate))), reduction.span)
+
+    return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
+
+
+def in_registers(statement: Stmt) -> Stmt:
+    """A statement whose reductions of shared tiles take copies of them in registers.
+
+    So a grid of threads wants it, which reduces what it holds.
+    """
+
+    def call(reduction: TilePrimitiveCall) -> Stmt:
+        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
+            return reduction
+        to, source, _, accumulate = reduction.args
+        in_scope = is_shared(source.source) and to.source.scope() in TILE_SCOPES
+        known = _known(reduction)
+        if known is None or not in_scope:
+            return reduction
+        wide = [d for d, (_, extent) in enumerate(ir.ranges(source)) if int(extent) != 1]
+        reduced = frozenset(wide.index(axis) for axis in known.axes if axis in wide)
+        if not reduced:
+            return ir.written_at(known._taken(to, _flag(accumulate)), reduction.span)
+        copy = _total(source, str(source.source.dtype), "copy")
+        counters, indices = _between(source, copy)
+        store = tirx.BufferStore(copy, source.source[tuple(indices)], counters)
+        of_copy = _Reduction(reduction, ir.whole(copy), reduced, known.dtype)
+        return ir.written_at(ir.seq([
+            tirx.AllocBuffer(copy),
+            ir.nest(counters, map(int, copy.shape), [store]),
+            *of_copy.into(to, _flag(accumulate)),
+        ]), reduction.span)  # fmt: skip
 
     return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
 
@@ -171,7 +206,7 @@ def by_blocks(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in _COMBINE or BLOCKS in reduction.config:
+        if op_name(reduction) not in COMBINE or BLOCKS in reduction.config:
             return reduction
         to, source, axes, accumulate = reduction.args
         tile = source.source
@@ -213,7 +248,8 @@ class _Reduction:
             return [*self._in_shared(), self._call(to, self.source, sorted(self.axes), accumulate)]
         if len(self.tile.shape) != 2 or 1 in map(int, self.tile.shape):
             if self._of_rows_or_columns():
-                return [self._call(to, self.source, sorted(self.axes), accumulate)]
+                (axis,) = self._long_axes()
+                return [self._call(to, self.source, [axis], accumulate)]
             return self.of_vector(to, accumulate)
         # One row or column of a tile: the others are neutral.
         single = {d for d, (_, extent) in enumerate(ir.ranges(self.source)) if int(extent) == 1}
@@ -236,16 +272,21 @@ class _Reduction:
             ),
         ]
 
+    def _long_axes(self) -> list[int]:
+        return [d for d in sorted(self.axes) if int(self.tile.shape[d]) != 1]
+
     def _of_rows_or_columns(self) -> bool:
-        """Whether each row or each column of a matrix gives a result, as threads of a grid do it.
+        """Whether it is of a vector, or of each row or column of a matrix: threads of a grid do it.
 
         What is left out of the rows that are reduced may be any part of them.
         """
-        if len(self.tile.shape) != 2 or len(self.axes) != 1:
+        axes = self._long_axes()
+        if len(self.tile.shape) > 2 or len(axes) != 1:
             return False
-        (reduced,) = self.axes
-        first, extent = ir.ranges(self.source)[1 - reduced]
-        return ir.is_constant(first, 0) and int(extent) == int(self.tile.shape[1 - reduced])
+        if len(self.tile.shape) == 1:
+            return True
+        first, extent = ir.ranges(self.source)[1 - axes[0]]
+        return ir.is_constant(first, 0) and int(extent) == int(self.tile.shape[1 - axes[0]])
 
     def _in_shared(self) -> list[Stmt]:
         """Many rows of a shared tile by blocks, which threads share out; the blocks are left."""
@@ -263,7 +304,7 @@ class _Reduction:
             T.Cast(self.dtype, self.tile[(first + counters[0] * height + row, *rest)])
             for row in range(height)
         )
-        total = functools.reduce(_COMBINE[op_name(self.call)], rows)
+        total = functools.reduce(COMBINE[op_name(self.call)], rows)
         store = tirx.BufferStore(parts, total, counters)
         self.source = ir.whole(parts)
         return [tirx.AllocBuffer(parts), ir.nest(counters, parts.shape, [store])]
@@ -292,18 +333,25 @@ class _Reduction:
         place = counters[along] if is_whole(self.source) else counters[along] - first
         store = tirx.BufferStore(copy, self.tile[tuple(counters)], [place])
         guarded = ir.when(inside(self.source, counters), [store])
+        of_copy = _Reduction(self.call, ir.whole(copy), frozenset({0}), self.dtype)
         return [
             tirx.AllocBuffer(copy),
             ir.nest(counters, map(int, self.tile.shape), [guarded]),
-            self._call(to, ir.whole(copy), [0], accumulate),
+            *of_copy.into(to, accumulate),
         ]
 
     def _taken(self, to: TensorRegion, accumulate: Any) -> Stmt:
         """A reduction of single elements, which is a copy."""
-        counters, indices = _between(self.source, to.source)
+        counters = _counters(list(to.source.shape))
+        several = zip(counters, to.source.shape, strict=True)
+        free = (counter for counter, extent in several if int(extent) != 1)
+        indices = [
+            first if int(extent) == 1 else first + next(free)
+            for first, extent in ir.ranges(self.source)
+        ]
         value = T.Cast(self.dtype, self.tile[tuple(indices)])
         old = to.source[tuple(counters)]
-        combined = _COMBINE[op_name(self.call)](old, value)
+        combined = COMBINE[op_name(self.call)](old, value)
         if isinstance(accumulate, bool):
             value = combined if accumulate else value
         else:

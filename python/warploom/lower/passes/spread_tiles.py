@@ -21,6 +21,7 @@ from warploom.lower.passes.fetch_elements import fetch_elements
 from warploom.lower.passes.infer_layouts import loaded_tiles, spread_over_banks
 from warploom.lower.passes.parts_of_tiles import is_whole, store_of_part
 from warploom.lower.passes.read_again import read_again
+from warploom.lower.passes.reductions import in_registers
 from warploom.lower.passes.split_rows import rows_of, split_rows
 from warploom.lower.passes.squeeze_vectors import squeeze
 from warploom.lower.passes.stage_stores import straight_store
@@ -29,7 +30,7 @@ from warploom.tile import ir
 from warploom.tile.ids import Id
 from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES, is_shared
+from warploom.tile.scopes import TILE_SCOPES, is_shared, is_single
 from warploom.tile.statement import Copy, Reduction, Statement, walk
 from warploom.tile.updates import reduce_of
 
@@ -42,6 +43,8 @@ def plan_threads(program: TileProgram) -> TileProgram:
     Decline
         If there is none.
     """
+    body = (leaf for statement in program.body for leaf in ir.flatten(in_registers(statement)))
+    program = program.replace(body=tuple(body))
     program = squeeze(program, _vectors(program), loops=False)
     body = [_as_nests(statement) for statement in program.block]
     program = program.replace(body=tuple(leaf for raw in body for leaf in ir.flatten(raw)))
@@ -85,17 +88,26 @@ def _in_registers(program: TileProgram) -> TileProgram:
 
 
 def _vectors(program: TileProgram) -> set[Buffer]:
-    """Matrices of one column or of one row, if others have more; and what such are reduced to."""
-    tiles = [t for t in allocations(program.body) if t.scope() in TILE_SCOPES and len(t.shape) == 2]
-    results = {one.raw.args[0].source for one in walk(program.block) if isinstance(one, Reduction)}
+    """Matrices of one column or of one row, if others have more; what such are reduced to.
+
+    Those beside vectors or of which one element remains, too; and vectors of one element, which
+    become matrices.
+    """
+    every = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
+    tiles = [tile for tile in every if len(tile.shape) == 2 and not is_single(tile)]
+    calls = [one.raw for one in walk(program.block) if isinstance(one, Reduction)]
+    results = {call.args[0].source for call in calls}
+    summed_up = {call.args[1].source for call in calls if is_single(call.args[0].source)}
     others = [tile for tile in tiles if tile not in results]
     rows = max((int(tile.shape[0]) for tile in others if int(tile.shape[1]) > 1), default=1)
     columns = max((int(tile.shape[1]) for tile in others), default=1)
+    beside = any(len(tile.shape) == 1 and not is_single(tile) for tile in every)
+    of_column = results | summed_up
     return {
         tile for tile in tiles
-        if (int(tile.shape[1]) == 1 and (columns > 1 or tile in results))
+        if (int(tile.shape[1]) == 1 and (columns > 1 or beside or tile in of_column))
         or (int(tile.shape[0]) == 1 and rows > 1)
-    }  # fmt: skip
+    } | {tile for tile in every if len(tile.shape) == 1 and is_single(tile)}  # fmt: skip
 
 
 def _as_nests(statement: Statement) -> Stmt:
@@ -123,11 +135,15 @@ def _require_known(statement: Statement) -> None:
         raise Decline(f"Nothing spreads {op_name(raw)} over threads.")
     to, source = regions
     axes = [int(axis) % len(source.source.shape) for axis in raw.args[2]]
-    if len(source.source.shape) != 2 or len(to.source.shape) != 1 or len(axes) != 1:
+    vector = len(source.source.shape) == 1 and is_single(to.source)
+    matrix = len(source.source.shape) == 2 and (len(to.source.shape) == 1 or is_single(to.source))
+    if source.source.scope() not in TILE_SCOPES or not (vector or matrix) or len(axes) != 1:
         raise Decline(
             f"The reduction into {to.source.name} is not that of the rows or columns of a tile "
-            "into a vector."
+            "in registers into a vector."
         )
+    if vector:
+        return
     kept = 1 - axes[0]
     start, extent = ir.ranges(source)[kept]
     all_of_it = ir.is_constant(start, 0) and ir.is_constant(extent, int(source.source.shape[kept]))
@@ -170,6 +186,8 @@ def _layout(
 ) -> tuple[tuple[int, ...], object]:
     """Padded extents and layout of a tile in registers."""
     shape = tuple(int(extent) for extent in tile.shape)
+    if is_single(tile):
+        return shape, grid.everywhere(len(shape))
     if len(shape) == 2:
         padded = grid.padded(*shape)
         return padded, grid.matrix(*padded)

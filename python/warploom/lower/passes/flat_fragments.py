@@ -1,0 +1,252 @@
+"""Tiles in registers of three and more dimensions are matrices of their last dimension.
+
+Layouts of registers know rows and columns. All dimensions but the last are rows, counted as memory
+counts them: ``tile[i, j, k]`` of shape ``(I, J, K)`` is ``flat[i * J + j, k]``. A nest that counts
+``i`` and ``j`` counts the rows instead, from which both follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, TensorRegion
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
+from warploom.errors import Decline
+from warploom.lower.analysis.layouts import has_layout, register_places
+from warploom.lower.passes.parts_of_tiles import is_whole
+from warploom.lower.passes.reductions import COMBINE, plain_reduction
+from warploom.tile import ir
+from warploom.tile.effects import REDUCTIONS
+from warploom.tile.primitives import op_name, tile_call
+from warploom.tile.program import TileProgram, allocations
+from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.statement import Nest, Statement, view
+
+_Flat = Mapping[Buffer, Buffer]
+
+
+def is_deep(tile: Buffer) -> bool:
+    """Whether a tile in registers has more dimensions than rows and columns."""
+    return tile.scope() in TILE_SCOPES and len(tile.shape) > 2
+
+
+def flat_fragments(program: TileProgram) -> TileProgram:
+    """The program with matrices in place of tiles in registers of more than two dimensions.
+
+    Its element-wise primitives and copies on such tiles are nests before.
+
+    Raises
+    ------
+    Decline
+        If a reduction is over other dimensions of such a tile than its last, all but its last, or
+        all; if another primitive than a reduction has it; or if it has a layout of its own.
+    """
+    flat: dict[Buffer, Buffer] = {}
+    for tile in filter(is_deep, allocations(program.body)):
+        if has_layout(tile):
+            raise Decline(
+                f"The tile {tile.name} of {len(tile.shape)} dimensions has a layout of its own; "
+                "leave layout= out, or give the tile two dimensions."
+            )
+        *lead, last = (int(extent) for extent in tile.shape)
+        shape = (math.prod(lead), last)
+        flat[tile] = tirx.decl_buffer(shape, str(tile.dtype), tile.name, scope=tile.scope())
+    if not flat:
+        return program
+
+    def change(statement: Statement) -> Stmt:
+        raw = statement.raw
+        if isinstance(statement, Nest):
+            return _nest(statement, flat)
+        if isinstance(raw, TilePrimitiveCall):
+            return ir.written_at(_call(raw, flat), raw.span)
+        return statement.with_each(change)
+
+    body = [leaf for statement in program.block for leaf in ir.flatten(change(statement))]
+    body = [ir.substitute(_flatten(raw, flat), flat) for raw in body]
+    return program.replace(body=tuple(body)).decided(
+        *(f"{tile.name}: {len(tile.shape)} dimensions, the last of which are columns"
+          for tile in flat)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A loop over the rows of deep tiles, in place of loops over all dimensions but the last.
+
+    Attributes
+    ----------
+    loops : tuple of Var
+        Those that it replaces, the outermost dimension first.
+    extents : tuple of int
+        Of those.
+    row : Var
+    """
+
+    loops: tuple[Var, ...]
+    extents: tuple[int, ...]
+    row: Var
+
+    def counts(self, tile: Buffer, indices: Sequence[Any]) -> bool:
+        """Whether these indices of a tile, all but the last, are the row."""
+        same = all(index.same_as(var) for index, var in zip(indices, self.loops, strict=False))
+        sizes = tuple(int(extent) for extent in tile.shape[:-1])
+        return same and sizes == self.extents
+
+    @property
+    def of_loops(self) -> dict[Var, Any]:
+        """The variables of the loops from the row."""
+        table: dict[Var, Any] = {}
+        below = 1
+        for var, extent in reversed(list(zip(self.loops, self.extents, strict=True))):
+            place = self.row if below == 1 else T.floordiv(self.row, below)
+            table[var] = place if var is self.loops[0] else T.floormod(place, extent)
+            below *= extent
+        return table
+
+
+def _row(tile: Buffer, indices: Sequence[Any]) -> Any:
+    """The row of an element, from its indices in all dimensions but the last."""
+    row = indices[0]
+    for index, extent in zip(indices[1:], tile.shape[1:-1], strict=True):
+        row = row * int(extent) + index
+    return row
+
+
+def _flatten(statement: Stmt, flat: _Flat, rows: _Rows | None = None) -> Stmt:
+    """The statement with elements of matrices in place of those of deep tiles."""
+
+    def places(tile: Buffer, indices: Sequence[Any]) -> list[Any]:
+        *lead, last = indices
+        counted = rows is not None and rows.counts(tile, lead)
+        return [rows.row if counted else _row(tile, lead), last]
+
+    def load(node: TensorLoad) -> Any:
+        if node.source not in flat:
+            return node
+        return flat[node.source][tuple(places(node.source, node.indices))]
+
+    def store(node: tirx.BufferStore) -> Stmt:
+        if node.buffer not in flat:
+            return node
+        at = places(node.buffer, node.indices)
+        return tirx.BufferStore(flat[node.buffer], node.value, at, node.span)
+
+    entries = [(TensorLoad, load), (tirx.BufferStore, store)]
+    return tvm_ffi.structural_map(statement, entries, order="post")
+
+
+def _nest(nest: Nest, flat: _Flat) -> Stmt:
+    """A nest whose loops over all dimensions but the last of a deep tile are one over its rows."""
+    loops = {loop.loop_var: loop for loop in nest.loops}
+    rows = _rows(nest, flat)
+    if rows is None:
+        return _flatten(nest.raw, flat)
+    body = _flatten(ir.seq(part.raw for part in nest.parts), flat, rows)
+    rest = [loop for var, loop in loops.items() if var not in rows.loops]
+    return ir.nest(
+        [rows.row, *(loop.loop_var for loop in rest)],
+        [math.prod(rows.extents), *(loop.extent for loop in rest)],
+        [_simple_places(ir.substitute(body, rows.of_loops))],
+        dict(nest.loops[0].annotations),
+    )
+
+
+def _simple_places(statement: Stmt) -> Stmt:
+    """The statement with simplified indices: ``row // 8 * 8 + row % 8`` is the row."""
+    analyzer = Analyzer()
+
+    def load(node: TensorLoad) -> Any:
+        return node.source[tuple(analyzer.simplify(index) for index in node.indices)]
+
+    def store(node: tirx.BufferStore) -> Stmt:
+        at = [analyzer.simplify(index) for index in node.indices]
+        return tirx.BufferStore(node.buffer, node.value, at, node.span)
+
+    entries = [(TensorLoad, load), (tirx.BufferStore, store)]
+    return tvm_ffi.structural_map(statement, entries, order="post")
+
+
+def _rows(nest: Nest, flat: _Flat) -> _Rows | None:
+    """The loops that count rows: those of a deep tile that it stores, or else reads, by them."""
+    loops = {loop.loop_var: loop for loop in nest.loops}
+    stored = {store.buffer for store in nest.stores}
+    every = [(tile, at) for tile, at in register_places(nest.raw) if tile in flat]
+    for _, indices in sorted(every, key=lambda place: place[0] not in stored):
+        lead = tuple(indices[:-1])
+        if len(set(lead)) == len(lead) and all(index in loops for index in indices):
+            extents = tuple(int(loops[var].extent) for var in lead)
+            name = "_".join(var.name for var in lead)
+            return _Rows(lead, extents, Var(name, lead[0].ty.dtype))
+    return None
+
+
+def _call(call: TilePrimitiveCall, flat: _Flat) -> Stmt:
+    """A reduction of a deep tile, as those of the matrix."""
+    deep = [a.source for a in call.args if isinstance(a, TensorRegion) and a.source in flat]
+    if not deep:
+        return call
+    if op_name(call) not in REDUCTIONS:
+        raise Decline(
+            f"{op_name(call)} takes the tile {deep[0].name} of {len(deep[0].shape)} dimensions; "
+            "copy it to a tile of one or two dimensions before."
+        )
+    to, source, axes, accumulate = call.args
+    if source.source not in flat:  # as no reduction adds dimensions
+        raise Decline(f"The reduction into {to.source.name} is over no dimension.")
+    last = len(source.source.shape) - 1
+    reduced = {int(axis) % (last + 1) for axis in axes}
+    tile = flat[source.source]
+    of_rows, of_columns = reduced >= set(range(last)), last in reduced
+    known = reduced in ({last}, set(range(last)), set(range(last + 1)))
+    if not known or not is_whole(source):
+        raise Decline(
+            f"The reduction of {source.source.name}, a tile of {last + 1} dimensions, over axes "
+            f"{sorted(reduced)} of a part or of the middle of it: reduce all of it over its last "
+            "axis, over all but its last, or over all axes; or give the tile two dimensions."
+        )
+    matrix_axes = [axis for axis, is_reduced in enumerate((of_rows, of_columns)) if is_reduced]
+    if to.source not in flat and (of_rows or len(to.source.shape) == 1):
+        return plain_reduction(tile_call(call, to, ir.whole(tile), matrix_axes, accumulate))
+    return _into_rows(call, flat)
+
+
+def _into_rows(call: TilePrimitiveCall, flat: _Flat) -> Stmt:
+    """A reduction over the last dimension: a vector of all rows, then each result in its place."""
+    to, source, _, accumulate = call.args
+    rows, _ = (int(extent) for extent in flat[source.source].shape)
+    dtype = str(to.source.dtype)
+    total = tirx.decl_buffer((rows,), dtype, f"{to.source.name}_of_rows", scope="fragment")
+    ranges = ir.ranges(to)
+    counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
+    lead = [int(extent) for extent in source.source.shape[:-1]]
+    kept = counters[: len(lead)]
+    row: Any = kept[0]
+    for counter, extent in zip(kept[1:], lead[1:], strict=True):
+        row = row * extent + counter
+    value = total[row]
+    places = [first + counter for (first, _), counter in zip(ranges, counters, strict=True)]
+    if not ir.is_constant(accumulate, 0):
+        old = to.source[tuple(places)]
+        joined = COMBINE[op_name(call)](old, value)
+        value = joined if ir.is_constant(accumulate, 1) else T.if_then_else(
+            accumulate, joined, value
+        )
+    store = tirx.BufferStore(to.source, value, places)
+    extents = [extent for _, extent in ranges]
+    return ir.seq([
+        tirx.AllocBuffer(total),
+        plain_reduction(
+            tile_call(call, ir.whole(total), ir.whole(flat[source.source]), [1], False)
+        ),
+        _nest(view(ir.nest(counters, extents, [store])), flat),
+    ])  # fmt: skip
