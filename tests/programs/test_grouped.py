@@ -20,7 +20,8 @@ from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
 from warploom.decide.families.block_scaled import CONSUMERS
-from warploom.decide.families.grouped import GroupedProblem, fills
+from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows, fills
+from warploom.decide.machines import machine_for
 from warploom.errors import IllegalCombination
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
@@ -147,6 +148,23 @@ def test_sizes_of_groups_are_known_on_the_device_alone(rng):
         got = machine["main"](*[tvm.runtime.tensor(one, tvm.cuda(0)) for one in arguments])
         bound = np.abs(exact).max() * case.tolerance
         assert np.abs(got.numpy().astype(float) - exact).max() <= bound
+
+
+@pytest.mark.parametrize("rows", [0, 3, 512, 513])
+@pytest.mark.some(2)
+def test_few_rows_have_a_kernel_of_their_own(rng, rows):
+    groups, n, k = 2, 1536, 64
+    by_rows = choose_grouped_by_rows(GroupedProblem(groups, None, n, k), machine_for())
+    assert [limit for limit, _ in by_rows] == [512, None]
+    func = gemm_grouped(groups, n, k)
+    x, w = (few_bits([rng.standard_normal(s).astype("float16")])[0]
+            for s in ((rows, k), (groups, n, k)))  # fmt: skip
+    middle = int(rng.integers(rows + 1))
+    first = np.array([0, middle, rows], "int32")
+    parts = zip((x[:middle], x[middle:]), w, strict=True)
+    exact = np.concatenate([a.astype(float) @ b.T.astype(float) for a, b in parts])
+    found = run(func, [x, w, first, np.full((rows, n), np.nan, "float16")])[-1]
+    assert np.abs(found - exact).max(initial=0) <= 2e-2 * np.abs(exact).max(initial=1)
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=20), st.sampled_from([64, 128]))

@@ -6,6 +6,7 @@ the rows of a tile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.script import tirx as T
@@ -13,10 +14,9 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
-from warploom.decide.families.grouped import GroupedProblem
-from warploom.decide.machines import arch_for
+from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows
+from warploom.decide.machines import arch_for, machine_for
 from warploom.decide.price.grouped import side_by_side
-from warploom.decide.selector import choose
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
@@ -47,7 +47,8 @@ def gemm_grouped(
     groups, n, k : int
         Weights, and their rows and columns; rows of X, W and C are multiples of 16 bytes.
     m : int, optional
-        Rows of X and C, of all groups together; without it the kernel takes any number.
+        Rows of X and C, of all groups together; without it the function takes any number, and may
+        have a kernel for few rows beside that for many.
     dtype, out_dtype : str
         Of X and W, and of C, the same if left out.
     indptr_dtype : str
@@ -80,12 +81,39 @@ def gemm_grouped(
     check_groups(groups, indptr_dtype)
     _check(n, k, dtype, out_dtype)
     if tile is None:
-        config = choose(GroupedProblem(groups, m, n, k, dtype, out_dtype, arch or arch_for()))
-        tile = (config.tile_m, config.tile_n, config.tile_k)
-        stages, hints = stages or config.stages, {**config.hints(usual=False), **hints}
-    rows, (bm, bn, bk) = row_count(m), tile
-    across, width = side_by_side(n, bn, hints.get("cluster", (1, 1))[1])
-    band, hints = band_and_hints(hints)
+        problem = GroupedProblem(groups, m, n, k, dtype, out_dtype, arch or arch_for())
+        choices = [
+            (limit, _Tiling((config.tile_m, config.tile_n, config.tile_k),
+                            stages or config.stages, {**config.hints(usual=False), **hints}))
+            for limit, config in choose_grouped_by_rows(problem, machine_for())
+        ]  # fmt: skip
+    else:
+        choices = [(None, _Tiling(tile, stages, hints))]
+    (limit, few), (_, many) = choices if len(choices) == 2 else ((None, None), *choices)
+    rows = row_count(m)
+
+    @T.inline
+    def kernel(X, W, Indptr, C, of, needed):
+        """A tiling's kernel; ``needed`` is whether it computes, and not the one beside it."""
+        bm, bn, bk = T.meta_var(of.tile)
+        across, width = T.meta_var(of.side_by_side(n))
+        wl.hints(**of.hints)
+        number, beside = T.cta_id([T.Select(needed, slots(rows, groups, bm) * across, 0), width])
+        X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
+        W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
+        acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
+        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
+        slot = Slot(Indptr, groups, bm, across, of.band)
+        slot.find(number)
+        g, row, count = slot.group, slot.row, slot.count
+        j: T.let = slot.column * width + beside
+        if count > 0:
+            for step in wl.pipelined(-(-k // bk), of.stages):
+                Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
+                Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
+                Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
+            Tx.cta.cast(out, acc)
+            slot.store(C, out, j * bn)
 
     @T.prim_func
     def matmul(x: T.handle, w: T.handle, p: T.handle, c: T.handle):
@@ -93,26 +121,31 @@ def gemm_grouped(
         W = T.match_buffer(w, (groups, n, k), dtype, align=16)
         Indptr = T.match_buffer(p, (groups + 1,), indptr_dtype)
         C = T.match_buffer(c, (rows, n), out_dtype, align=16)
-        T.device_entry()
-        wl.hints(**hints)
-        number, beside = T.cta_id([slots(rows, groups, bm) * across, width])
-        X_s = T.alloc_buffer((bm, bk), dtype, scope="shared")
-        W_s = T.alloc_buffer((bn, bk), dtype, scope="shared")
-        acc = T.alloc_buffer((bm, bn), "float32", scope="accumulator")
-        out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
-        slot = Slot(Indptr, groups, bm, across, band)
-        slot.find(number)
-        g, row, count = slot.group, slot.row, slot.count
-        j: T.let = slot.column * width + beside
-        if count > 0:
-            for step in wl.pipelined(-(-k // bk), stages):
-                Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
-                Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
-                Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
-            Tx.cta.cast(out, acc)
-            slot.store(C, out, j * bn)
+        if few is None:
+            T.device_entry()
+            kernel(X, W, Indptr, C, many, rows > 0)
+        else:
+            with wl.kernel():
+                kernel(X, W, Indptr, C, few, T.And(rows > 0, rows <= limit))
+            with wl.kernel():
+                kernel(X, W, Indptr, C, many, rows > limit)
 
     return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
+
+
+class _Tiling:
+    """Tile, stages and hints of a kernel; ``group`` among the hints are the tiles of a band."""
+
+    def __init__(
+        self, tile: tuple[int, int, int], stages: int | None, hints: Mapping[str, Any]
+    ) -> None:
+        self.tile, self.stages = tile, stages
+        self.wide = hints.get("cluster", (1, 1))[1]
+        self.band, self.hints = band_and_hints(hints)
+
+    def side_by_side(self, n: int) -> tuple[int, int]:
+        """Clusters side by side that ``n`` columns take, and the CTAs of each."""
+        return side_by_side(n, self.tile[1], self.wide)
 
 
 def _check(n: int, k: int, dtype: str, out_dtype: str) -> None:

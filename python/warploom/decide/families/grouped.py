@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -35,6 +35,7 @@ from warploom.decide.price.grouped import grouped_work, side_by_side
 from warploom.decide.price.model import price
 from warploom.decide.price.step import alone_of
 from warploom.decide.problem import GemmProblem, plain_gemm
+from warploom.decide.ranking import SHARED_LOSS
 from warploom.errors import IllegalCombination
 from warploom.target import ARCHS, SM90A
 from warploom.target.dtypes import bits_of
@@ -119,6 +120,34 @@ def choose_grouped(problem: GroupedProblem, machine: Machine) -> Config:
         If none is legal.
     """
     return grouped_configs(problem, machine)[0]
+
+
+def choose_grouped_by_rows(
+    problem: GroupedProblem, machine: Machine
+) -> list[tuple[int | None, Config]]:
+    """Configs for several numbers of rows, each with the largest number it is for.
+
+    One pair, of None, where the number of rows is known. Otherwise there may be another config for
+    few rows, a row of each group as where a model decodes: up to as many as it is predicted to be
+    faster for, if it gains more than :data:`SHARED_LOSS`.
+
+    Raises
+    ------
+    IllegalCombination
+        If none is legal.
+    """
+    config = choose_grouped(problem, machine)
+    if problem.m is not None:
+        return [(None, config)]
+    few = choose_grouped(replace(problem, m=problem.groups), machine)
+    limit = None
+    for rows in (problem.groups << doubled for doubled in range(_UNKNOWN_ROWS.bit_length())):
+        known = replace(problem, m=rows)
+        gain = predicted(known, config, machine) / predicted(known, few, machine)
+        if gain < (SHARED_LOSS if limit is None else 1):
+            break
+        limit = rows
+    return [(None, config)] if limit is None else [(limit, few), (None, config)]
 
 
 def grouped_configs(problem: GroupedProblem, machine: Machine) -> list[Config]:
