@@ -31,7 +31,7 @@ def load_transposed(words: list[Any], address: Any) -> Any:
     return T.cuda.func_call("warploom_ldmatrix_trans", *words, address, source_code=source)
 
 
-def store_matrices(address: Any, words: list[Any]) -> Any:
+def store_matrices(address: Any, words: list[Any], transposed: bool = False) -> Any:
     """A statement's expression: four words of each lane, as four matrices of eight rows.
 
     Parameters
@@ -40,15 +40,19 @@ def store_matrices(address: Any, words: list[Any]) -> Any:
         In lane ``8 j + r``, that of row r of matrix j in shared memory, a multiple of 16.
     words : list of Expr
         Four: word j of lane ``4 g + t`` are bytes 4 t to 4 t + 3 of row g of matrix j.
+    transposed : bool
+        Whether these are elements of 16 bits 2 t and 2 t + 1 of column g instead.
     """
+    name = "warploom_stmatrix_trans" if transposed else "warploom_stmatrix"
+    form = "trans.shared" if transposed else "shared"
     source = (
-        "__forceinline__ __device__ void warploom_stmatrix(void* to, unsigned int a, "
+        f"__forceinline__ __device__ void {name}(void* to, unsigned int a, "
         "unsigned int b, unsigned int c, unsigned int d) { "
         "unsigned int at = (unsigned int)__cvta_generic_to_shared(to); "
-        'asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" '
+        f'asm volatile("stmatrix.sync.aligned.m8n8.x4.{form}.b16 [%0], {{%1, %2, %3, %4}};" '
         ':: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }'
     )
-    return T.cuda.func_call("warploom_stmatrix", address, *words, source_code=source)
+    return T.cuda.func_call(name, address, *words, source_code=source)
 
 
 def from_lane(word: Any, lane: Any) -> Any:

@@ -34,6 +34,7 @@ from warploom.lower.passes.parts_of_tiles import (
 )
 from warploom.lower.passes.reductions import plain_reduction
 from warploom.lower.passes.swap_operands import swap_operands
+from warploom.lower.passes.through_registers import through_registers
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.annotations import BY_THREADS
@@ -137,6 +138,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
     body = [ir.substitute(statement, places) for statement in body]
     program = flat_fragments(program.replace(body=tuple(body)))
     plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, program.block))))
+    plain = through_registers(plain)
     return plain.replace(in_place=in_place(plain))
 
 

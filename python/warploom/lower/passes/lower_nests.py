@@ -38,6 +38,7 @@ from warploom.lower.nests.fragment_order import ANY_ORDER, in_fragment_order
 from warploom.lower.nests.global_words import word_copy
 from warploom.lower.nests.grid_nests import on_grid
 from warploom.lower.nests.grid_reductions import GridReduction
+from warploom.lower.nests.matrix_stores import matrix_store
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
 from warploom.lower.nests.transposed_bytes import transposed_bytes
@@ -170,6 +171,9 @@ def _nest(nest: Nest, context: _Context) -> Stmt:
     moved = ordered_bytes(nest, context) or transposed_bytes(nest, context)
     if moved is not None:
         return moved
+    matrices = matrix_store(nest, context) if context.grid is None else None
+    if matrices is not None:
+        return matrices.lowered(context)
     accesses = [
         (store.buffer, store.indices) for store in nest.stores if store.buffer.scope() == "local"
     ]
