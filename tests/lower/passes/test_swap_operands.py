@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+from tvm.tirx import PrimFunc
 
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import after_passes, check, hinted, local_memory
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
+from warploom import language as wl
 from warploom.errors import Decline
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.tile.statement import Allocation, Mma, walk
 
 ARCHS = ("sm_90a", "sm_100a")
@@ -117,3 +120,75 @@ def test_consumers_share_the_columns(rng):
     check(tile_programs.gemm(16, 128, 64, (16, 128, 32)), rng, consumers=2)
     with pytest.raises(Decline, match="3 consumer warpgroups cannot share tiles of"):
         lower(hinted(tile_programs.gemm(16, 128, 64, (16, 128, 32)).func, consumers=3))
+
+
+def gradients(queries: int, keys: int, columns: int, read: bool = False) -> Case:
+    """Q = P^T K beside P = K A^T: of ``queries`` rows, where P has those of the keys."""
+
+    @T.prim_func
+    def func(A: T.Buffer((queries, 16), "float16"), B: T.Buffer((keys, 16), "float16"),
+             K: T.Buffer((keys, columns), "float16"),
+             Q: T.Buffer((queries, columns), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = wl.load(A[0:queries, 0:16])
+        B_s = wl.load(B[0:keys, 0:16])
+        K_s = wl.load(K[0:keys, 0:columns])
+        P_s = T.alloc_shared((keys, queries), "float16")
+        Tx.cta.copy(P_s, wl.cast(wl.gemm(B_s, A_s), "float16"))
+        acc = wl.gemm(P_s, K_s, transA=True, transB=True)
+        if read:
+            total = wl.alloc_fragment((queries,))
+            Tx.cta.sum(total, acc, axes=(1,))
+            for i, j in T.grid(queries, columns):
+                acc[i, j] = acc[i, j] - total[i]
+        wl.store(Q[0:queries, 0:columns], acc)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        shapes = [(queries, 16), (keys, 16), (keys, columns)]
+        made = [random_values(rng, shape, "float16") for shape in shapes]
+        return [*made, poisoned((queries, columns), "float32")]
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        a, b, k, _ = map(wide, args)
+        result = wide((b @ a.T).astype(np.float16)).T @ k
+        return {3: result - read * result.sum(1, keepdims=True)}
+
+    return Case(func, arguments, expected, 1e-3)
+
+
+def decided(func: PrimFunc) -> str:
+    return "\n".join(after_passes(func, canonicalize, infer_layouts).decisions)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "columns", "count"),
+    [(64, 128, 128, 2), (64, 128, 256, 2), (64, 192, 192, 3), (128, 128, 128, 2)],
+)
+@pytest.mark.some(2)
+def test_more_warpgroups_share_a_transpose(queries, keys, columns, count, rng):
+    case = gradients(queries, keys, columns)
+    said = decided(case.func)
+    assert f"consumers: {count} warpgroups" in said
+    assert (f"computed as {columns} x {queries}" in said) == (queries < keys)
+    for arch in ARCHS[: 1 if keys % 128 else 2]:  # tensor memory holds no 192 rows
+        check(case, rng, arch)
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (gradients(64, 128, 64), "columns that two warpgroups cannot share"),
+        (gradients(64, 128, 128, read=True), "a reduction of its rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_some_results_stay_as_they_are(case, why, rng):
+    said = decided(case.func)
+    assert "consumers: 1 warpgroups" in said and "computed as" not in said, why
+    check(case, rng)
+
+
+def test_a_hint_of_fewer_warpgroups_needs_no_transpose():
+    case = gradients(64, 128, 128)
+    assert "computed as" not in decided(hinted(case.func, consumers=1))

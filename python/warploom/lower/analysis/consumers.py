@@ -14,6 +14,9 @@ from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_single
 from warploom.tile.statement import Allocation, Load, Mma, walk
 
+#: Computing warpgroups that a CTA has room for beside the one that loads.
+MOST_WARPGROUPS = 3
+
 
 def consumers(program: TileProgram) -> int:
     """Warpgroups that compute; before the roles, all that there are."""
@@ -66,7 +69,8 @@ def warpgroups_for(shared_out: dict[Buffer, int], wanted: int | None) -> int:
     rows = set(shared_out.values())
     if not rows:
         return wanted or 1
-    allowed = [count for count in (1, 2, 3) if all(r % (WGMMA_M * count) == 0 for r in rows)]
+    counts = range(1, MOST_WARPGROUPS + 1)
+    allowed = [count for count in counts if all(r % (WGMMA_M * count) == 0 for r in rows)]
     if not allowed:
         tile = next(t for t, count in shared_out.items() if count % WGMMA_M)
         raise Decline(

@@ -3,6 +3,11 @@
 The tensor core takes 64 rows at a time, and columns in eights. A result of 8, 16 or 32 rows has its
 columns for rows then: B, which has many, becomes the first operand. Nests index the accumulator the
 other way round, and so do threads: what they make of it is its transpose again (``transposed``).
+
+Warpgroups share accumulators by rows, so the accumulator with the fewest rows says how many there
+are. Where an accumulator has more columns than rows, and its transpose leaves work for more
+warpgroups, it is turned as well: attention backward has results of 64 queries x 128 elements of a
+head beside those of 128 keys.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from tvm import tirx
 from tvm.ir import TensorLoad, TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
 
+from warploom.lower.analysis.consumers import MOST_WARPGROUPS, wanted_consumers
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.passes.parts_of_tiles import is_whole, or_zero
 from warploom.target.wgmma import WGMMA_M
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
 from warploom.tile.program import TileProgram, allocations
-from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared
+from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_single
 from warploom.tile.statement import Allocation, Copy, Mma, Nest, Statement, Store, walk
 
 #: Columns of an accumulator come in multiples of so many.
@@ -35,7 +41,12 @@ def swap_operands(program: TileProgram) -> TileProgram:
         and int(tile.shape[0]) % WGMMA_M
     ]  # fmt: skip
     turned = [tile for tile in few if _can_turn(tile, program)]
-    if not few or len(turned) < len(few):
+    if len(turned) < len(few):
+        return program
+    reason = f"MMAs have multiples of {WGMMA_M} rows"
+    if not few:
+        turned, reason = _for_more_warpgroups(program), "more warpgroups then share its rows"
+    if not turned:
         return program
     table = {
         tile: tirx.decl_buffer(
@@ -46,9 +57,40 @@ def swap_operands(program: TileProgram) -> TileProgram:
     body = tuple(_statement(statement, table) for statement in program.block)
     return program.replace(body=body).decided(*(
         f"accumulator {new.name}: computed as {new.shape[0]} x {new.shape[1]}, with its operands "
-        f"swapped, for MMAs have multiples of {WGMMA_M} rows"
+        f"swapped, for {reason}"
         for new in table.values()
     ))  # fmt: skip
+
+
+def _for_more_warpgroups(program: TileProgram) -> list[Buffer]:
+    """The accumulators whose transpose leaves work for more warpgroups; they are stored alone."""
+    tiles = [
+        tile for tile in allocations(program.body)
+        if tile.scope() in TILE_SCOPES and len(tile.shape) == 2 and not is_single(tile)
+    ]  # fmt: skip
+    rows = {tile: int(tile.shape[0]) for tile in tiles}
+    if any(count % WGMMA_M for count in rows.values()):
+        return []
+    wanted = wanted_consumers(program.hints)
+    for count in [wanted] if wanted else range(MOST_WARPGROUPS, 1, -1):
+        small = [tile for tile in tiles if rows[tile] % (WGMMA_M * count)]
+        if not small:
+            return []
+        if all(_gains(tile, count, program) for tile in small):
+            return small
+    return []
+
+
+def _gains(tile: Buffer, count: int, program: TileProgram) -> bool:
+    """Whether so many warpgroups share the columns of an accumulator that no nest reads."""
+    if tile.scope() != "accumulator" or int(tile.shape[1]) % (WGMMA_M * count):
+        return False
+    read = any(
+        isinstance(statement, Nest) and tile in ir.uses(statement.raw)
+        for statement in walk(program.block)
+        if not statement.blocks
+    )
+    return not read and _can_turn(tile, program)
 
 
 def _can_turn(tile: Buffer, program: TileProgram) -> bool:
