@@ -251,6 +251,15 @@ def transposed_chunks() -> CaseProduct:
     )  # fmt: skip
 
 
+def two_copies() -> CaseProduct:
+    """An operand of two copies that two warpgroups compute; three steps of two tiles."""
+    case = tile_programs.computed_operand(tiles=2, steps=3)
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_90a", WARP_SPECIALISED), "sm_90a", 256, 16, 16,
+        out_dtype="float32", case=case,
+    )  # fmt: skip
+
+
 def order_mmas() -> CaseProduct:
     """Two warpgroups that issue their MMAs in order, with block scales; three tiles."""
     case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_mmas=True)
@@ -358,6 +367,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "slice_k": slice_k,
     "ping_pong": ping_pong,
     "order_mmas": order_mmas,
+    "two_copies": two_copies,
     "staged_input": staged_input,
     "transposed_chunks": transposed_chunks,
     "tutorial": tutorial,

@@ -224,4 +224,26 @@ CHUNK = (
     _chunks("no proxy fence before a chunk is stored", (drop(CHUNK_FENCE, 1, 4),), FENCE),
 )  # fmt: skip
 
-SM90_SMALL_MUTANTS = (*SWAP, *TUTORIAL, *SLICE_K, *PING_PONG, *ORDER, *EPILOGUE_INPUT, *CHUNK)
+# --- two_copies: threads meet once a step around an operand that they compute ---
+
+MEET = "bar_sync_count_sync((uint)15"
+
+
+def _copies(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("two_copies", name, edits, kind, words)
+
+
+COPIES = (
+    _copies("a copy is written before all have read it in the tile before",
+            (drop(MEET, 0, 2),), RACE, "stmatrix"),
+    _copies("the operand is read before all have written it",
+            (drop(MEET, 1, 2),), RACE, "stmatrix"),
+    _copies("no proxy fence before the operand is read", (drop(PROXY_FENCE, 1, 3),), FENCE),
+    _copies("both steps use one copy",
+            tuple(replace("warploom_stmatrix((&", "(s_1 & 1)", "0", at, 8) for at in range(8)),
+            ERROR),
+)  # fmt: skip
+
+SM90_SMALL_MUTANTS = (
+    *SWAP, *TUTORIAL, *SLICE_K, *PING_PONG, *ORDER, *EPILOGUE_INPUT, *CHUNK, *COPIES,
+)  # fmt: skip

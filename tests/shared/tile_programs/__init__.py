@@ -6,6 +6,7 @@ the variables of its builder, for TVMScript reads those of the enclosing functio
 
 from tests.shared.tile_programs.attention import attention
 from tests.shared.tile_programs.case import Case
+from tests.shared.tile_programs.computed_operand import computed_operand
 from tests.shared.tile_programs.epilogue import EPILOGUES, epilogue, row_sums, two_outputs
 from tests.shared.tile_programs.gemm import gemm
 from tests.shared.tile_programs.generated import random_program
@@ -17,6 +18,7 @@ __all__ = [
     "Case",
     "attention",
     "block_scaled",
+    "computed_operand",
     "dequantised",
     "epilogue",
     "gemm",

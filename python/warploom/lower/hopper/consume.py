@@ -67,6 +67,8 @@ class Consumer:
         self.current: dict[Buffer, tuple[Buffer, Any]] = {}
         #: Whether one warpgroup executes the current statement, without the others.
         self.alone = False
+        #: Shared tiles that threads have written since they met.
+        self.unseen: frozenset[Buffer] = frozenset()
         self.computed = computed_tiles(program)
         self.accumulators = {mma.d for mma in walk(program.block) if isinstance(mma, Mma)}
 
@@ -84,6 +86,8 @@ class Consumer:
         result: list[Stmt] = []
         for step in steps(self.plan, statements):
             statement = step.statement
+            if not _computes(statement) or statement.effects.touched & self.unseen:
+                result += self._meet()
             for use in step.opens:
                 result += self._open(use)
             waits = self.waits.of[statement]
@@ -95,7 +99,7 @@ class Consumer:
             result += self._wait(waits.after)
             for use in step.closes:
                 result += self._close(use)
-        return result
+        return [*result, *self._meet()]
 
     def _statement(self, statement: Statement, waits: Waits) -> list[Stmt]:
         """A statement without the waits before and after it."""
@@ -117,13 +121,18 @@ class Consumer:
             case Loop(ping_pong=True):
                 return self._ping_pong(statement)
             case Loop() | While():
-                before = self.supply.before_loop(statement) if isinstance(statement, Loop) else []
+                before = self._before_loop(statement) if isinstance(statement, Loop) else []
                 return [*before, ir.with_body(statement.raw, self._bodies(statement)[0])]
             case Branch():
                 return self._branch(statement)
             case Marked():
                 return [ir.with_body(statement.raw, self._block(statement.body))]
-        return [statement.raw] if statement.allocates else self._plain(statement)
+        return [statement.raw] if statement.allocates else self._plain(statement, waits.free)
+
+    def _before_loop(self, loop: Loop) -> list[Stmt]:
+        """Loads ahead; and threads meet if they do not in the loop before they write a copy."""
+        meets = any(self.waits.of[inner].free for inner in loop.body)
+        return [*self.supply.before_loop(loop), *([self._sync()] if meets else [])]
 
     def _bodies(self, statement: Statement) -> list[list[Stmt]]:
         """The blocks of a statement, each with the waits at its end."""
@@ -138,15 +147,23 @@ class Consumer:
             return [operation.raw]
         return [all_consumers(self.program), by_one_consumer(self.program, operation.raw)]
 
-    def _plain(self, statement: Statement) -> list[Stmt]:
+    def _plain(self, statement: Statement, free: frozenset[Buffer]) -> list[Stmt]:
         effects = statement.effects
-        written = any(is_shared(buffer) for buffer in effects.writes)
+        written = frozenset(buffer for buffer in effects.writes if is_shared(buffer))
         placed = by_one_thread(self._placed(statement), self.program, self.alone)
         if not written:
             return [placed, *self._apart(effects)]
-        # Everyone has read the old contents; everyone sees the new ones, the tensor core too.
-        fence = ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
-        return [self._sync(), placed, fence, self._sync()]
+        # Everyone has read the old contents.
+        before = [] if written <= free else self._meet() or [self._sync()]
+        self.unseen |= written
+        return [*before, placed]
+
+    def _meet(self) -> list[Stmt]:
+        """Everyone sees what threads have written to shared memory, the tensor core too."""
+        if not self.unseen:
+            return []
+        self.unseen = frozenset()
+        return [ir.evaluate(T.ptx.fence.proxy.async_.shared__cta()), self._sync()]
 
     def _apart(self, effects: Effects) -> list[Stmt]:
         """After the start of an accumulator beside others: its registers are its own.
@@ -255,6 +272,13 @@ class Consumer:
             else [self.last[ring.name].set(at.index)]
         )  # fmt: skip
         return [*self._wait(close.before), *keep, *at.advance()]
+
+
+def _computes(statement: Statement) -> bool:
+    """Whether a statement is no more than an MMA, a load, an allocation or code of all threads."""
+    return not statement.blocks and not isinstance(
+        statement, (ForLoader, BarrierOperation, Orchestrated)
+    )
 
 
 def _in_shared_memory(buffer: Buffer) -> bool:

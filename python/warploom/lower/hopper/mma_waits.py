@@ -16,6 +16,12 @@ the same MMAs and groups that newer groups repeat are dropped, so there are fini
 and after :data:`ROUNDS` of them it drains. It drains at once if threads touch tiles of MMAs in
 flight at the back edge: ptxas serialises MMAs that threads wait for in the next iteration.
 
+Threads meet twice around a shared tile that they write: when all have read the old contents, and
+when all have written the new ones. Of a tile with two copies, which iterations use in turn, a copy
+was read last in the iteration before the last. If no MMA of that iteration is in flight where
+threads meet in the last one, they need not meet again before they write the copy
+(:attr:`Waits.free`).
+
 Since nothing is in flight before a loop, the MMAs that it leaves in flight do not depend on where
 it stands. That is computed once for each loop: the work is linear in the depth of nests.
 """
@@ -87,6 +93,8 @@ class _Analysis:
         self.wait_plan = WaitPlan()
         #: Tile with two copies -> what stands for the copy that an iteration does not use.
         self.other: dict[Buffer, Buffer] = {}
+        #: The tiles of two copies of the loop whose body the current statement is a part of.
+        self.in_turn: frozenset[Buffer] = frozenset()
         #: Loop -> the MMAs in flight behind it.
         self.behind: dict[Loop, InFlight] = {}
 
@@ -129,14 +137,23 @@ class _Analysis:
                 self._block(statement.body)
             case _ if not statement.allocates:
                 waits.before = self.now.before_computing(statement.effects, self.computed)
+                waits.free = self._free(statement)
+
+    def _free(self, statement: Statement) -> frozenset[Buffer]:
+        """Tiles of two copies that it writes, if no MMA in flight reads the other copy."""
+        reading = {tile for group in self.now.groups for tile in group.reads}
+        written = self.in_turn & statement.effects.writes
+        return frozenset(tile for tile in written if self.other[tile] not in reading)
 
     def _apart(self, statement: Statement, waits: Waits) -> None:
         """A body that not all threads execute, or not once, has no MMA in flight at its ends."""
         waits.before = self.now.wait_all_but(0)
         waits.ends = []
+        in_turn, self.in_turn = self.in_turn, frozenset()
         for inner in statement.blocks:
             self._block(inner)
             waits.ends.append(self.now.wait_all_but(0))
+        self.in_turn = in_turn
 
     def _mma(self, mma: Mma, waits: Waits) -> None:
         effects, now = mma.effects, self.now
@@ -174,7 +191,9 @@ class _Analysis:
 
     def _behind(self, loop: Loop, waits: Waits) -> InFlight:
         """Return the MMAs in flight behind a loop; note the waits in its body and behind it."""
+        around = self.in_turn
         end, waits.ends = self._fixpoint(loop)
+        self.in_turn = around
         # Behind the loop, what is touched may be either copy.
         end = end.forgetting(self.other)
         if not self.supply.refills_after_loops:
@@ -192,6 +211,7 @@ class _Analysis:
         touched = touched_by_threads(loop.body)
         # Threads wait for the copy that they write where they write it.
         touched = Effects(touched.reads, touched.writes - in_turn)
+        self.in_turn = in_turn
         for tile in in_turn - set(self.other):
             self.other[tile] = tirx.decl_buffer(tile.shape, str(tile.dtype), f"other_{tile.name}")
         head = InFlight()

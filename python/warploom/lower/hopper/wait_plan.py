@@ -22,12 +22,16 @@ class Waits:
         At the end of each of its blocks.
     operands : frozenset of Buffer
         Of an MMA: tiles of registers that threads have written and it uses.
+    free : frozenset of Buffer
+        Of a statement of threads: shared tiles of two copies that it writes, of which nobody reads
+        this iteration's any more since threads met in the iteration before.
     """
 
     before: list[Event] = field(default_factory=list)
     after: list[Event] = field(default_factory=list)
     ends: list[list[Event]] = field(default_factory=list)
     operands: frozenset[Buffer] = frozenset()
+    free: frozenset[Buffer] = frozenset()
 
 
 @dataclass(frozen=True)
