@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from warploom.errors import Decline, IllegalCombination, NoRegisters
+from warploom.lower.analysis.live_accumulators import live_accumulators
 from warploom.target import ARCHS, RegisterRoles, wgmma_kind
-from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.statement import Mma, walk
 
-_REGISTER_BITS = 32
+#: The part of a computing thread's registers beyond which accumulators leave too few to others.
+_MOST_OF_USUAL = 0.85
 
 
 def ctas_per_sm(program: TileProgram) -> int:
@@ -70,23 +71,33 @@ def register_split(
     return split
 
 
+def producer_registers(program: TileProgram, consumers: int) -> int | None:
+    """Registers of a loading thread where accumulators want nearly all others; else None.
+
+    Of 224 registers of accumulators, ptxas spills beside the 8 that the usual split leaves, and
+    serialises MMAs; with 16 it does neither (attention backward, heads of 64 and 128 elements).
+    """
+    arch = ARCHS[program.arch]
+    _, usual = register_split(program, consumers)
+    tight = live_accumulators(program, arch.warpgroup).registers > usual * _MOST_OF_USUAL
+    return arch.setmaxnreg.low if tight else None
+
+
 def require_accumulators(program: TileProgram, registers: int) -> None:
-    """Check that a thread which multiplies has registers for its part of all results.
+    """Check that a thread which multiplies has registers for its part of all results at a time.
 
     Raises
     ------
     NoRegisters
         If they alone are more than it has.
     """
-    tiles = {mma.d for mma in walk(program.block) if isinstance(mma, Mma)}
-    bits = {t.name: int(t.layout.storage().span("m")) * bits_of(str(t.dtype)) for t in tiles}
-    needed = sum(bits.values()) // _REGISTER_BITS
+    needed = live_accumulators(program, ARCHS[program.arch].warpgroup)
     registers = min(registers, ARCHS[program.arch].registers_per_thread)
-    if needed > registers:
+    if needed.registers > registers:
         raise NoRegisters(
-            f"The accumulators {', '.join(sorted(bits))} need {needed} registers of a thread, "
-            f"which has {registers} where {ctas_per_sm(program)} CTAs share an SM; use smaller "
-            "tiles, more consumers or a lower ctas_per_sm."
+            f"The accumulators {', '.join(needed.names)} need {needed.registers} registers of a "
+            f"thread, which has {registers} where {ctas_per_sm(program)} CTAs share an SM; use "
+            "smaller tiles, more consumers or a lower ctas_per_sm."
         )
 
 

@@ -18,6 +18,7 @@ from warploom.lower.analysis.budget import (
     describe,
     launch_bounds,
     launch_registers,
+    producer_registers,
     register_split,
     require_accumulators,
     require_mmas,
@@ -65,7 +66,9 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
     moves = program.hints.set_registers is not False
-    registers = register_split(program, count) if moves else (at_launch, at_launch)
+    registers = (at_launch, at_launch)
+    if moves:
+        registers = register_split(program, count, producer_registers(program, count))
     require_accumulators(program, registers[1])
     require_mmas(program, at_launch)
     cluster = program.id("cta_in_cluster") is not None
