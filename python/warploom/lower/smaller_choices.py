@@ -10,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tvm.tirx.tile_primitive import TilePrimitiveCall
+
 from warploom.errors import Decline, NoRegisters, NoSharedMemory
 from warploom.tile.choices import BY_NAME
 from warploom.tile.program import TileProgram
+from warploom.tile.scopes import is_global
 from warploom.tile.statement import Loop, walk
 
 #: Hints that make the buffers of staged stores smaller, the first before the others.
@@ -38,7 +41,7 @@ def smaller_choice(
         if author.hints.stages is None and stages > 1:
             return {"stages": stages - 1}
         for name in _SMALLER_STORES:
-            smaller = _next_draw(name, getattr(tried.hints, name))
+            smaller = _next_draw(name, _value(name, tried))
             if getattr(author.hints, name) is None and smaller is not None:
                 return {name: smaller}
     alone = author.hints.slice_k or author.hints.ping_pong  # each warpgroup has all rows
@@ -52,6 +55,23 @@ def smaller_choice(
 def with_choice(program: TileProgram, choice: dict[str, Any]) -> TileProgram:
     """A program with hints of these values."""
     return program.replace(hints=dataclasses.replace(program.hints, **choice))
+
+
+def _value(name: str, program: TileProgram) -> int | None:
+    """What a hint says; without it, stores in loops may have buffers for all of their chunks."""
+    value = getattr(program.hints, name)
+    if value is None and name == "store_buffers" and _stores_in_loops(program):
+        return max(BY_NAME[name].draws)
+    return value
+
+
+def _stores_in_loops(program: TileProgram) -> bool:
+    """Whether a primitive in a loop copies a tile to global memory, or updates it."""
+    return any(
+        isinstance(inner.raw, TilePrimitiveCall) and is_global(inner.raw.args[0].source)
+        for loop in walk(program.block) if isinstance(loop, Loop)
+        for inner in walk(loop.body)
+    )  # fmt: skip
 
 
 def _next_draw(name: str, value: int | None) -> int | None:

@@ -260,7 +260,8 @@ CHOICES = (
     ),
     _hint("store_buffers", Count(),
         "Chunks of the widest kind that each warpgroup has buffers for. With as many as its tile "
-        "has, it waits for none of them, but for those of the tile before.",
+        "has, it waits for none of them, but for those of the tile before: so it is without the "
+        "hint where a loop stores tiles of up to 32 KiB.",
         2, (2, 1, 4), priced=False,
         rule="Two: TMA reads one while the next is written, and neither waits. Of random GEMMs one "
         "took 1.001 and four took 1.000 of the time (medians of 33 and 18 configs).",

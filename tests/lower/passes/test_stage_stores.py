@@ -14,14 +14,18 @@ from tvm.script.tirx import tile as Tx
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import after_passes, check, hinted, run
 from tests.shared.tile_programs.case import Case, poisoned, random_values, wide
+from warploom import language as wl
+from warploom.errors import NoSharedMemory
 from warploom.lower.lowerings import lower
 from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.resolve_scopes import resolve_scopes
 from warploom.lower.passes.stage_stores import stage_stores
+from warploom.lower.smaller_choices import smaller_choice
 from warploom.lower.stores.store_chunks import store_chunks
 from warploom.target import chunk_buffers
 from warploom.tile.program import allocations
+from warploom.tile.read import read
 
 PASSES = (canonicalize, infer_layouts, resolve_scopes, stage_stores)
 
@@ -184,3 +188,70 @@ def test_neighbours_that_may_part_are_stored_one_by_one(first, counted, words, r
 def test_buffers_serve_tile_after_tile(store_buffers, dtype, rng):
     case = tile_programs.gemm(320, 416, 64, (64, 208, 32), out_dtype=dtype)
     check(case, rng, ctas=2, store_buffers=store_buffers)
+
+
+def updates(columns: int, keys: int = 64, rows: int = 64) -> Case:
+    """C += P K_s^T for each step, where P is A B^T."""
+    steps = 3
+
+    @T.prim_func
+    def func(A: T.Buffer((keys, 16), "float16"), B: T.Buffer((rows, 16), "float16"),
+             K: T.Buffer((steps * keys, columns), "float16"),
+             C: T.Buffer((steps * rows, columns), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s = wl.load(A[0:keys, 0:16])
+        B_s = wl.load(B[0:rows, 0:16])
+        P_s = T.alloc_shared((keys, rows), "float16")
+        Tx.cta.copy(P_s, wl.cast(wl.gemm(A_s, B_s), "float16"))
+        for s in wl.pipelined(steps, stages=2):
+            K_s = wl.load(K, (s, 0), (keys, columns))
+            acc = wl.gemm(P_s, K_s, transA=True, transB=True)
+            Tx.cta.atomic_add(wl.tile(C, (s, 0), (rows, columns)), acc)
+
+    def arguments(rng: np.random.Generator) -> list[Any]:
+        shapes = [(keys, 16), (rows, 16), (steps * keys, columns)]
+        made = [random_values(rng, shape, "float16") for shape in shapes]
+        return [*made, random_values(rng, (steps * rows, columns), "float32")]
+
+    def expected(args: list[Any]) -> dict[int, np.ndarray]:
+        a, b, k, c = map(wide, args)
+        p = wide((a @ b.T).astype(np.float16)).T
+        return {3: c + (p @ k.reshape(steps, keys, columns)).reshape(c.shape)}
+
+    return Case(func, arguments, expected, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("case", "staging"),
+    [
+        (updates(128), [1, 4, 64, 32]),  # 32 KiB: all of its chunks
+        (updates(160), [1, 2, 64, 32]),  # more: two of them
+        (updates(128, keys=128), [2, 1, 64, 64]),  # a transpose: in one piece
+    ],
+)
+def test_updates_in_loops_have_buffers_for_all_chunks(case, staging, rng):
+    program = after_passes(case.func, *PASSES)
+    found = [[int(e) for e in b.shape] for b in allocations(program.body) if b.name == "staging"]
+    assert found == [staging]
+    check(case, rng)
+
+
+def test_a_hint_says_how_many_buffers_there_are_in_loops():
+    program = after_passes(hinted(updates(128).func, store_buffers=1), *PASSES)
+    (staging,) = (b for b in allocations(program.body) if b.name == "staging")
+    assert int(staging.shape[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "in_loop", "smaller"),
+    [(None, True, 2), (None, False, 1), (2, True, 1), (1, True, None)],
+)
+def test_buffers_become_fewer_where_there_is_no_room(value, in_loop, smaller):
+    case = updates(128) if in_loop else tile_programs.gemm(128, 128, 64, (128, 128, 64), stages=1)
+    tried = read(hinted(case.func, store_buffers=value))
+    # The author has chosen the stages of the loop, and the columns of chunks.
+    author = read(hinted(case.func, store_columns=64))
+    reason = NoSharedMemory("no room")
+    found = smaller_choice(author, tried, tried, reason, reason)
+    assert found == (None if smaller is None else {"store_buffers": smaller})

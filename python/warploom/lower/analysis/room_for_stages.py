@@ -20,10 +20,11 @@ from warploom.tile.statement import Block, Copy, Load, Loop, Mma, walk
 BYTES_ON_THE_WAY = 131_000
 #: Stages that any config of a search has at most.
 MOST_STAGES = 12
-#: Bytes that are left for mbarriers, flags and prints, which later passes allocate.
-_LEFT_FREE = 2048
-#: Bytes of the chunks that a store needs at once, at most.
-_STORE_CHUNKS = 32 * 1024
+#: Bytes that are left for mbarriers, flags and prints, which later passes allocate; and for
+#: mbarriers alone.
+_LEFT_FREE, _MBARRIERS = 2048, 1024
+#: Bytes of the chunks that a store has buffers for, at most.
+STORE_CHUNKS = 32 * 1024
 
 
 def stages_by_room(program: TileProgram, many_tiles: bool = False) -> tuple[int, str]:
@@ -69,14 +70,24 @@ def fits_beside(program: TileProgram, tiles: Iterable[Buffer]) -> bool:
     Loops that say nothing have two stages then, and stores go in chunks.
     """
     places = _places_of_loads(program)
-    stored = {
-        one.source.source for one in walk(program.block)
-        if isinstance(one, Copy) and is_global(one.to.source)
-    }  # fmt: skip
-    stores = sum(min(_STORE_CHUNKS, _aligned(tile_bytes(tile))) for tile in stored)
+    stores = sum(_chunk_bytes(program).values())
     used = _ring_bytes(places, 2) + _other_bytes(program, places) + stores
     more = sum(_aligned(tile_bytes(tile)) for tile in tiles)
-    return used + more <= shared_bytes(program) - _LEFT_FREE
+    return used + more <= shared_bytes(program) - _MBARRIERS
+
+
+def _chunk_bytes(program: TileProgram) -> dict[tuple[str, tuple[int, ...]], int]:
+    """Shared memory that chunks of stores go through; tiles of one shape and dtype have it in turn.
+
+    A tile has the dtype of what it is stored to then.
+    """
+    found: dict[tuple[str, tuple[int, ...]], int] = {}
+    for one in walk(program.block):
+        if isinstance(one, Copy) and is_global(one.to.source):
+            shape, dtype = tuple(map(int, one.source.source.shape)), str(one.to.source.dtype)
+            size = tile_bytes(tirx.decl_buffer(shape, dtype))
+            found[dtype, shape] = min(STORE_CHUNKS, _aligned(size))
+    return found
 
 
 def _is_unsaid(loop: Loop | None) -> bool:

@@ -11,6 +11,7 @@ registers, guarded at the edges. Epilogue inputs, such as a residual, come throu
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,9 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.fragments import fragments_of
+from warploom.lower.analysis.room_for_stages import STORE_CHUNKS
 from warploom.lower.analysis.rows import row_dimensions
+from warploom.lower.analysis.shared_tiles import tile_bytes
 from warploom.lower.analysis.tma_regions import tma_updates
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.elements import WARPGROUP
@@ -83,12 +86,13 @@ class _Staging:
     """Buffers that chunks go through, the decision, and whether there is a single store.
 
     Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
-    one.
+    one. ``repeated`` stores are those in a loop that computes a tile.
     """
 
     buffers: dict[tuple[str, int, int, int, int], Buffer]
     decided: list[str]
     alone: bool
+    repeated: bool = False
 
 
 def _count_stores(statements: Block) -> int:
@@ -110,6 +114,8 @@ def _statement(statement: Statement, program: TileProgram, staging: _Staging) ->
     if isinstance(statement, Nest):
         stored = any(is_global(store.buffer) for store in statement.stores)
         return if_stored(statement.raw, program) if stored else statement.raw
+    repeated = staging.repeated or (isinstance(statement, Loop) and not statement.over_tiles)
+    staging = dataclasses.replace(staging, repeated=repeated)
     return statement.with_blocks(*(_block(block, program, staging) for block in statement.blocks))
 
 
@@ -127,7 +133,8 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
         to, source = statement.to, statement.source
         reduce = reduce_of(statement.raw)
         kinds = fragments_of(source.source, program.tensor_memory)
-        cut = cut_tile(to, source, kinds, program.hints.store_columns)
+        whole = _fits_whole(source.source, program, staging.repeated)
+        cut = cut_tile(to, source, kinds, program.hints.store_columns, whole)
         if reduce is not None and not tma_updates(reduce, to.source):
             cut = None
         maker = _maker(result[-1], source, program) if result else None
@@ -247,7 +254,10 @@ def _staged(
     rows, dtype = int(tile.shape[0]), str(tile.dtype)
     heights, widths = cut
     kinds = fragments_of(tile, program.tensor_memory)
-    parts = store_chunks(heights, widths, program.hints.store_buffers or STORE_BUFFERS)
+    count = program.hints.store_buffers or STORE_BUFFERS
+    if _fits_whole(tile, program, staging.repeated):
+        count = max(count, len(heights) * len(widths))
+    parts = store_chunks(heights, widths, count)
     buffers: dict[int, Buffer] = {}
     for width in dict.fromkeys(widths):
         count = 1 + max(part.slot for part in parts if part.width == width)
@@ -268,6 +278,16 @@ def _staged(
         return _Staged([orchestrated(ahead)], [orchestrated(stored)])
     first, stored = store.plainly(maker, apart > 0)
     return _Staged([], [*first, orchestrated(stored)])
+
+
+def _fits_whole(tile: Buffer, program: TileProgram, repeated: bool) -> bool:
+    """Whether all chunks of a tile have buffers of their own, as those in loops should have.
+
+    Chunks of a tile that an iteration stores then wait for those of the iteration before alone,
+    while the MMAs of the loop go on.
+    """
+    whole = tile_bytes(tile) * (program.hints.consumers or 1)
+    return repeated and program.hints.store_buffers is None and whole <= STORE_CHUNKS
 
 
 def _copied(tile: Buffer) -> Nest:

@@ -20,9 +20,12 @@ Cut = tuple[list[int], list[int]]
 
 
 def cut_tile(
-    to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None
+    to: TensorRegion, source: TensorRegion, kinds: Fragments, most: int | None, whole: bool = False
 ) -> Cut | None:
-    """The chunks, of at most so many columns each; None if TMA cannot store the tile."""
+    """The chunks, of at most so many columns each; None if TMA cannot store the tile.
+
+    ``whole`` means that there is room for all of them, so that transposed tiles need not be cut.
+    """
     tile = source.source
     size = tvm.DataType(str(tile.dtype)).bits // 8
     # A thread of a fragment has two neighbours; of single bytes they are too few to write.
@@ -38,6 +41,8 @@ def cut_tile(
         return None
     rows, columns = (int(extent) for extent in tile.shape)
     cut = tile_chunks(rows, columns, size, kinds.rows, kinds.transposed, most)
+    if cut is not None and whole and kinds.transposed and rows <= TMA.box_extent:
+        cut = [rows], cut[1]
     first = 0
     for height in cut[0] if cut is not None else ():
         if chunk_of(to, rows, first, height) is None:
