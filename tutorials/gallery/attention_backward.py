@@ -1,8 +1,12 @@
-"""Attention backward, causal: dQ, dK and dV from Q, K, V, O, dO and the log of the sum of each row.
+"""Attention backward: dQ, dK and dV from Q, K, V, O, dO and the log of the sum of each row.
 
 Three kernels: the sums ``rowsum(dO O)``; dK and dV, a block of keys for each CTA; dQ, a block of
-queries for each. The weights are computed again, in the second kernel transposed, so that they are
-operand A from registers. All are ``(H, S, D)``, the sums ``(H, S)``.
+queries for each. The weights are computed twice, in the second kernel transposed, so that they and
+their gradients are operand A from registers. Every sum is in the same order each time;
+``attention_backward_fused`` computes the weights once, and adds parts of dQ in any order.
+
+Q, O and their gradients are ``(H, S, D)``, K, V and theirs ``(KV, S, D)``, the log of the sum of
+each row ``(H, S)``. Each head of K and V is shared by ``H // KV`` of Q.
 """
 
 import math
@@ -16,104 +20,158 @@ from warploom import language as wl
 from warploom.tutorials import gallery
 
 
-def attention_backward(H, S, D, BM=64, BN=64, R=64, dtype="bfloat16"):
-    scale = 1 / math.sqrt(D)
+def attention_backward(H, S, D, KV=None, causal=True, BM=None, BN=None, R=64, dtype="bfloat16"):
+    KV = KV or H
+    share, scale, log2e = H // KV, 1 / math.sqrt(D), math.log2(math.e)
+    BM, BN = BM or (128 if D <= 64 else 64), BN or (128 if D <= 64 or D == 128 else 64)
+    together = math.gcd(KV, max(8 // share, 1))
+    blocks, padded = -(-S // BM), -(-S // 128) * 128
 
-    def weight(logit, lse, q, k):
-        power = T.exp2((logit * T.float32(scale) - lse) * T.float32(math.log2(math.e)))
-        return T.if_then_else(k <= q, power, T.float32(0))
+    @T.inline
+    def mask(P, m, n):
+        """Keys that a query does not see have no weight."""
+        if n * BN + BN > (m * BM if causal else S):
+            for y, x in T.grid(BN, BM):
+                last: T.let = m * BM + x if causal else S - 1
+                P[y, x] = T.if_then_else(n * BN + y <= last, P[y, x], T.float32(0))
+
+    @T.inline
+    def mask_rows(P, m, n):
+        """The same of blocks with a query in each row."""
+        if n * BM + BM > (m * BN if causal else S):
+            for y, x in T.grid(BN, BM):
+                last: T.let = m * BN + y if causal else S - 1
+                P[y, x] = T.if_then_else(n * BM + x <= last, P[y, x], T.float32(0))
 
     @T.prim_func
-    def program(Q: T.Buffer((H, S, D), dtype), K: T.Buffer((H, S, D), dtype),
-                V: T.Buffer((H, S, D), dtype), Out: T.Buffer((H, S, D), dtype),
+    def program(Q: T.Buffer((H, S, D), dtype), K: T.Buffer((KV, S, D), dtype),
+                V: T.Buffer((KV, S, D), dtype), Out: T.Buffer((H, S, D), dtype),
                 LSE: T.Buffer((H, S), "float32"), dOut: T.Buffer((H, S, D), dtype),
-                dQ: T.Buffer((H, S, D), dtype), dK: T.Buffer((H, S, D), dtype),
-                dV: T.Buffer((H, S, D), dtype)):  # fmt: skip
-        Sums = T.alloc_buffer((H, S), "float32", scope="global")
+                dQ: T.Buffer((H, S, D), dtype), dK: T.Buffer((KV, S, D), dtype),
+                dV: T.Buffer((KV, S, D), dtype)):  # fmt: skip
+        Sums = T.alloc_buffer((H, padded), "float32", scope="global")
+        Powers = T.alloc_buffer((H, padded), "float32", scope="global")
         with wl.kernel():
-            i, h = T.cta_id([T.ceildiv(S, R), H])
+            i, h = T.cta_id([padded // R, H])
             product = wl.load(Out, (h, i, 0), (R, D), scope="fragment", dtype="float32")
             total = wl.alloc_fragment((R,))
+            power = wl.load(LSE, (h, i), (R,), scope="fragment")
             for y, x in T.grid(R, D):
                 product[y, x] = product[y, x] * T.cast(dOut[h, i * R + y, x], "float32")
             Tx.cta.sum(total, product, axes=(1,))
+            for y in T.serial(R):
+                power[y] = power[y] * T.float32(log2e)
             wl.store(Sums, (h, i), total)
+            wl.store(Powers, (h, i), power)
         with wl.kernel():
-            n, h = T.cta_id([T.ceildiv(S, BN), H])
-            first: T.let = n * BN // BM
-            K_s = wl.load(K, (h, n, 0), (BN, D))
-            V_s = wl.load(V, (h, n, 0), (BN, D))
+            wl.hints(raster="columns")
+            # The longest tiles first, those of a few heads at a time: L2 holds what they share.
+            head, n, group = T.cta_id([together, T.ceildiv(S, BN), KV // together])
+            kv: T.let = group * together + head
+            first: T.let = n * BN // BM if causal else 0
+            steps: T.let = blocks - first
+            K_s = wl.load(K, (kv, n, 0), (BN, D))
+            V_s = wl.load(V, (kv, n, 0), (BN, D))
             dk = wl.alloc_accumulator((BN, D))
             dv = wl.alloc_accumulator((BN, D))
-            for m in wl.pipelined(T.ceildiv(S, BM) - first, stages=2):
-                Q_s = wl.load(Q, (h, first + m, 0), (BM, D))
-                dO_s = wl.load(dOut, (h, first + m, 0), (BM, D))
+            for t in wl.pipelined(share * steps, stages=2):
+                h: T.let = kv * share + t // steps
+                m: T.let = first + t % steps
+                Q_s = wl.load(Q, (h, m, 0), (BM, D))
+                dO_s = wl.load(dOut, (h, m, 0), (BM, D))
+                powers = wl.load(Powers, (h, m), (BM,))
+                sums = wl.load(Sums, (h, m), (BM,))
                 P = wl.gemm(K_s, Q_s)
                 dP = wl.gemm(V_s, dO_s)
                 for y, x in T.grid(BN, BM):
-                    q: T.let = (first + m) * BM + x
-                    P[y, x] = weight(P[y, x], LSE[h, q], q, n * BN + y)
-                    dP[y, x] = P[y, x] * (dP[y, x] - Sums[h, q]) * T.float32(scale)
-                Tx.cta.gemm_async(dv, wl.cast(P, dtype), dO_s, transB=True, accum=m > 0)
-                Tx.cta.gemm_async(dk, wl.cast(dP, dtype), Q_s, transB=True, accum=m > 0)
-            wl.store(dK, (h, n, 0), dk)
-            wl.store(dV, (h, n, 0), dv)
+                    P[y, x] = T.exp2(P[y, x] * T.float32(scale * log2e) - powers[x])
+                if causal or S % BN != 0:
+                    mask(P, m, n)
+                for y, x in T.grid(BN, BM):
+                    dP[y, x] = P[y, x] * (dP[y, x] - sums[x])
+                weights = wl.cast(P, dtype)
+                grads = wl.cast(dP, dtype)
+                Tx.cta.gemm_async(dv, weights, dO_s, transB=True, accum=t > 0)
+                Tx.cta.gemm_async(dk, grads, Q_s, transB=True, accum=t > 0)
+            for y, x in T.grid(BN, D):
+                dk[y, x] = dk[y, x] * T.float32(scale)
+            wl.store(dK, (kv, n, 0), dk)
+            wl.store(dV, (kv, n, 0), dv)
         with wl.kernel():
-            m, h = T.cta_id([T.ceildiv(S, BM), H])
-            Q_s = wl.load(Q, (h, m, 0), (BM, D))
-            dO_s = wl.load(dOut, (h, m, 0), (BM, D))
-            dq = wl.alloc_accumulator((BM, D))
-            for n in wl.pipelined(T.ceildiv(m * BM + BM, BN), stages=2):
-                K_s = wl.load(K, (h, n, 0), (BN, D))
-                V_s = wl.load(V, (h, n, 0), (BN, D))
+            wl.hints(raster="columns")
+            head, block, group = T.cta_id([share * together, -(-S // BN), KV // together])
+            m: T.let = -(-S // BN) - 1 - block
+            h: T.let = group * share * together + head
+            Q_s = wl.load(Q, (h, m, 0), (BN, D))
+            dO_s = wl.load(dOut, (h, m, 0), (BN, D))
+            powers = wl.load(Powers, (h, m), (BN,), scope="fragment")
+            sums = wl.load(Sums, (h, m), (BN,), scope="fragment")
+            dq = wl.alloc_accumulator((BN, D))
+            for n in wl.pipelined(T.ceildiv(m * BN + BN, BM) if causal else blocks, stages=2):
+                K_s = wl.load(K, (h // share, n, 0), (BM, D))
+                V_s = wl.load(V, (h // share, n, 0), (BM, D))
                 P = wl.gemm(Q_s, K_s)
                 dP = wl.gemm(dO_s, V_s)
-                for y, x in T.grid(BM, BN):
-                    q: T.let = m * BM + y
-                    w: T.let = weight(P[y, x], LSE[h, q], q, n * BN + x)
-                    dP[y, x] = w * (dP[y, x] - Sums[h, q]) * T.float32(scale)
+                for y, x in T.grid(BN, BM):
+                    P[y, x] = T.exp2(P[y, x] * T.float32(scale * log2e) - powers[y])
+                if causal or S % BM != 0:
+                    mask_rows(P, m, n)
+                for y, x in T.grid(BN, BM):
+                    dP[y, x] = P[y, x] * (dP[y, x] - sums[y])
                 Tx.cta.gemm_async(dq, wl.cast(dP, dtype), K_s, transB=True, accum=n > 0)
+            for y, x in T.grid(BN, D):
+                dq[y, x] = dq[y, x] * T.float32(scale)
             wl.store(dQ, (h, m, 0), dq)
 
     return program
 
 
-def inputs(rng, H, S, D):
-    q, k, v, grad = (rng.standard_normal((H, S, D)).astype(ml_dtypes.bfloat16) for _ in range(4))
-    weights, log_of_sum = _forward(q, k)
-    out = (weights @ v.astype(np.float64)).astype(ml_dtypes.bfloat16)
+def inputs(rng, H, S, D, KV=None, causal=True):
+    heads = [H, KV or H, KV or H, H]
+    q, k, v, grad = (rng.standard_normal((n, S, D)).astype(ml_dtypes.bfloat16) for n in heads)
+    weights, log_of_sum = _forward(q, k, causal)
+    out = (weights @ _shared(v, H)).astype(ml_dtypes.bfloat16)
     return [q, k, v, out, log_of_sum.astype(np.float32), grad]
 
 
-def _forward(q, k):
-    logits = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / math.sqrt(q.shape[2])
-    logits = np.where(np.tri(q.shape[1], dtype=bool), logits, -np.inf)
+def _shared(x, H):
+    """Keys or values of each head of Q, in float64."""
+    return np.repeat(x.astype(np.float64), H // x.shape[0], axis=0)
+
+
+def _forward(q, k, causal):
+    logits = q.astype(np.float64) @ _shared(k, len(q)).swapaxes(1, 2) / math.sqrt(q.shape[2])
+    if causal:
+        logits = np.where(np.tri(q.shape[1], dtype=bool), logits, -np.inf)
     largest = logits.max(2, keepdims=True)
     total = np.exp(logits - largest).sum(2, keepdims=True)
     log_of_sum = largest + np.log(total)
     return np.exp(logits - log_of_sum), log_of_sum[..., 0]
 
 
-def reference(q, k, v, out, log_of_sum, grad):
-    weights, _ = _forward(q, k)
-    q, k, v, out, grad = (each.astype(np.float64) for each in (q, k, v, out, grad))
+def reference(q, k, v, out, log_of_sum, grad, causal=True):
+    weights, _ = _forward(q, k, causal)
+    shape = (*k.shape[:1], -1, *k.shape[1:])
+    keys, values = _shared(k, len(q)), _shared(v, len(q))
+    q, out, grad = (each.astype(np.float64) for each in (q, out, grad))
     sums = (out * grad).sum(2, keepdims=True)
-    of_logits = weights * (grad @ v.swapaxes(1, 2) - sums) / math.sqrt(q.shape[2])
-    return of_logits @ k, of_logits.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ grad
+    of_logits = weights * (grad @ values.swapaxes(1, 2) - sums) / math.sqrt(q.shape[2])
+    of_keys, of_values = of_logits.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ grad
+    return of_logits @ keys, of_keys.reshape(shape).sum(1), of_values.reshape(shape).sum(1)
 
 
-def of_torch(torch, q, k, v, out, log_of_sum, grad):
+def of_torch(torch, q, k, v, out, log_of_sum, grad, causal=True):
     attend = torch.nn.functional.scaled_dot_product_attention
     with torch.enable_grad():
         q, k, v = (each[None].detach().requires_grad_() for each in (q, k, v))
-        result = attend(q, k, v, is_causal=True)
+        result = attend(q, k, v, is_causal=causal, enable_gqa=len(q[0]) > len(k[0]))
         return torch.autograd.grad(result, (q, k, v), grad[None])
 
 
 KERNEL = gallery.Kernel(
     attention_backward, inputs, reference,
-    small={"H": 1, "S": 136, "D": 64},
-    large={"H": 32, "S": 4096, "D": 64},
+    small={"H": 2, "KV": 1, "S": 136, "D": 64},
+    large={"H": 128, "S": 4096, "D": 128},
     torch=of_torch,
     flops=lambda H, S, D: 5 * H * S * S * D,
     tolerance=2e-2,
