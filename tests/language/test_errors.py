@@ -168,10 +168,6 @@ NESTS = {
         t.fragment, lambda i, j: ONE, None, (N + 1, N)
     ),
     "reads row, in scope fragment, outside of an elementwise nest": lambda t, G: scalar(t.row[0]),
-    "single element of row in fragment memory is stored": lambda t, G: T.buffer_store(
-        t.row, ONE, [0]
-    ),
-    "single element of G in global memory is stored": lambda t, G: T.buffer_store(G, ONE, [0, 0]),
 }
 
 

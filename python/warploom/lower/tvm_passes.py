@@ -23,6 +23,7 @@ from warploom.errors import WarploomError
 from warploom.language.exits import without_exits
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
+from warploom.language.single_stores import with_single_stores
 from warploom.lower.blackwell.pair_ctas import pair_ctas
 from warploom.lower.blackwell.resolve_tensor_memory import resolve_tensor_memory
 from warploom.lower.blackwell.share_operands import share_operands
@@ -135,6 +136,7 @@ def CheckProgram(
     def apply(func: PrimFunc) -> PrimFunc:
         by_hand = is_by_hand(func)
         if not by_hand:
+            func = with_single_stores(func)
             check_program(func)
         func = without_exits(func if is_on() else without_prints(func))
         if not (keep_spans and by_hand):

@@ -18,6 +18,7 @@ from warploom.language.interpreter.waits import run_ctas
 from warploom.language.interpreter.warpgroups import has_warpgroups, run_in_step
 from warploom.language.lints import warn_of_mistakes
 from warploom.language.rules import Known, check_program
+from warploom.language.single_stores import with_single_stores
 from warploom.language.values.dtypes import convert, numpy_dtype
 from warploom.tile.state import read_state
 from warploom.warn import deferred
@@ -71,6 +72,8 @@ def interpret(
     if has_warpgroups(func):
         run_in_step(func, bind_parameters(func, args, Known()), poison)
         return True
+    if watched:
+        func = with_single_stores(func)
     known = check_program(func)
     with deferred():
         warn_of_mistakes(func)

@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 from warploom.errors import WarploomError
 from warploom.language.calls.parameters import Parameter
 from warploom.language.rules import check_program
+from warploom.language.single_stores import with_single_stores
 from warploom.language.tuning.space import Config, encode, text_of
 from warploom.language.tuning.task import Task
 from warploom.tile.kinds import is_program
@@ -154,7 +155,7 @@ class Candidates:
             raise WarploomError(f"the factory returns a {type(program).__name__}, no program")
         if is_program(program):
             with silenced():
-                check_program(program)
+                check_program(with_single_stores(program))
         shapes = task.shapes(program)
         if self._shapes is None:
             self._shapes = shapes
