@@ -207,7 +207,7 @@ def test_what_ctas_share_are_whole_atoms() -> None:
     assert narrow.multicast(replace(_LARGE, layout="TT")) == (2, 1)
     ragged = replace(_LARGE, m=3001, k=4104)
     shared, alone = (predict(ragged, replace(narrow, tile_m=m)).l2 for m in (144, 136))
-    assert alone > 1.2 * shared
+    assert alone > 1.1 * shared
 
 
 def test_large_gemms_are_not_transposed() -> None:

@@ -26,18 +26,19 @@ class Machine:
     receive_bytes : float
         Bytes per cycle that an SM receives from the L2 cache.
     l2_bytes, distinct_bytes : float
-        Bytes per cycle that the L2 cache delivers to all SMs: if requests of several SMs for a line
-        join on their way, and if they do not (measured on an H100, 10,740 and 3,970, which has 5
-        of 6 parts of the cache).
-    neighbours : float
-        SMs side by side whose requests for a line always join: those of consecutive CTAs.
-    apart : float
-        Part of the time in which other readers of a line have come apart, so that their requests
-        do not join (186 GEMMs of an H100 and an H200, 2026-11-26).
+        Bytes per cycle that the L2 cache delivers to all SMs: if eight SMs ask for a line at the
+        same time, and if each line has one reader (measured on an H100, 10,740 and 3,970, which has
+        5 of 6 parts of the cache).
+    joining : float
+        Part of the readers of a line in a GPC whose requests join: of 470 GEMMs of random shapes on
+        H100s and H200s, and of clusters of all shapes of three GEMMs (2026-11-26).
+    joining_pairs : float
+        The same of clusters of two CTAs, where all tiles are computed at a time: nothing brings
+        their readers together again. Why it is the pairs is not known.
     crossing : float
-        Times as long as whole lines that rows across lines of the L2 cache take, of as many bytes:
-        of taps whose channels are no whole lines (``tma-bandwidth``, H200: 4,612 bytes a cycle to
-        3,795; 560 configs of 44 convolutions on an H100 and an H200, 2026-11-26).
+        Times as long as whole lines that rows across lines of the L2 cache take, of as many bytes
+        (``tma-bandwidth``, H200: 4,612 bytes a cycle to 3,795). K of 7200 took 1.02 to 1.07 times
+        as long as of 7168 (H100, 2026-11-26).
     l2_capacity : float
         Bytes of operands that stay in the L2 cache from one wave to the next.
     dram_bytes : float
@@ -65,11 +66,12 @@ class Machine:
     load_cycles : float
         Cycles from a thread's load of an element in memory to its value (H100, 2026-11-26).
     copy_cycles : float
-        Cycles of the TMA unit for a box of a stage.
+        Cycles for a box of a stage, of a unit that a pair of SMs shares: where both have a CTA, the
+        boxes of both take 2.06 times as long (470 GEMMs of random shapes on H100s and H200s).
     cut_cycles : float
-        Cycles of the TMA unit for a row that its matrix ends within a sector of 32 bytes, such as
+        Cycles of that unit for a row that its matrix ends within a sector of 32 bytes, such as
         rows of 40 or 328 elements of 16 bits: a tile of 192 rows of 40 elements takes 1,300 cycles
-        longer than of 64 (H200, 2026-11-26). 12 fits convolutions of two GPUs, 9 fits 64 GEMMs.
+        longer than of 64 (H200, 2026-11-26). Rows of both SMs took 1.99 times as long as of one.
     same_line : float
         Cycles of a step for each CTA that reads the same line of the L2 cache at the same time: one
         is served after the other (4 to 8 where 30 to 130 CTAs read one to twelve rows, H200).
@@ -121,8 +123,6 @@ class Machine:
     partial_lines, partial_lines_dram : float
         Part by which stores take longer for each line of 128 bytes beyond the least, in the L2
         cache, and by which a line takes longer in memory that two clusters share.
-    kept_results : float
-        Part of the L2 cache whose results reach memory after the end of the kernel.
     kept_inputs : float
         Part of the L2 cache with inputs that are still there from earlier launches, where loads
         drop their lines first: found with inputs that rotate through more than the cache, as
@@ -140,6 +140,9 @@ class Machine:
         Microseconds of a sum that CTAs share through a workspace, beside its bytes: flags are set
         and seen. It was 3.0 of 51 configs on an H100, 2026-11-26, with a kernel before that cleared
         flags; the launch of such a kernel is not counted any more, here and in ``stream_k``.
+    part_each : float
+        Microseconds more of split-K for each CTA whose sum is added: its owner waits for its flag,
+        and asks for its sum when the one before has come.
     dsmem, dsmem_each, dsmem_bytes : float
         Microseconds of a sum in a cluster, more for each CTA that gives a part, and bytes of it per
         cycle.
@@ -175,31 +178,31 @@ class Machine:
     receive_bytes: float = 78.8
     l2_bytes: float = 12890.0
     distinct_bytes: float = 4760.0
-    neighbours: float = 2.0
-    apart: float = 0.3
+    joining: float = 0.756
+    joining_pairs: float = 0.269
     crossing: float = 1.2
     l2_capacity: float = 50e6
-    dram_bytes: float = 4.4e6
-    halves: float = 0.297
-    launch: float = 0.81
-    serial_launch: float = 1.3
-    ctas: float = 0.142
-    roles: float = 0.125
-    persistent: float = 0.107
-    first_load: float = 0.433
-    fill: float = 1.99
+    dram_bytes: float = 4.63e6
+    halves: float = 0.131
+    launch: float = 0.805
+    serial_launch: float = 1.25
+    ctas: float = 0.125
+    roles: float = 0.257
+    persistent: float = 0.0692
+    first_load: float = 0.426
+    fill: float = 2.23
     latency: float = 0.845
     load_cycles: float = 701.0
     copy_cycles: float = 33.5
-    cut_cycles: float = 10.0
-    same_line: float = 4.5
-    outside_rows: float = 8.0
-    partial_loads: float = 0.25
-    wait_cycles: float = 1.92
+    cut_cycles: float = 7.0
+    same_line: float = 6.12
+    outside_rows: float = 6.38
+    partial_loads: float = 0.473
+    wait_cycles: float = 1.79
     issue_cycles: float = 0.229
     order_cycles: float = 36.0
-    narrow: float = 0.0227
-    self_load_cycles: float = 125.0
+    narrow: float = 0.018
+    self_load_cycles: float = 206.0
     dequantise_cycles: float = 4.5
     dequantise_issue: float = 0.467
     dequantise_latency: float = 130.0
@@ -212,18 +215,18 @@ class Machine:
     store_bytes: float = 31.9
     l2_store_bytes: float = 3500.0
     sum_bytes: float = 22.0
-    partial_lines: float = 0.43
-    partial_lines_dram: float = 0.5
-    kept_results: float = 0.25
-    kept_inputs: float = 0.2
-    dram_rows: float = 0.06
-    pair_bytes: float = 39.0
-    next_cta: float = 1.25
-    part: float = 1.9
-    dsmem: float = 0.45
-    dsmem_each: float = 0.33
+    partial_lines: float = 0.615
+    partial_lines_dram: float = 0.422
+    kept_inputs: float = 0.0602
+    dram_rows: float = 0.124
+    pair_bytes: float = 32.7
+    next_cta: float = 1.81
+    part: float = 1.21
+    part_each: float = 0.104
+    dsmem: float = 0.74
+    dsmem_each: float = 0.329
     dsmem_bytes: float = 18.3
-    stream_k: float = 0.8
+    stream_k: float = 0.631
     stream_k_steps: float = 0.0373
     stream_k_bytes: float = 22.0
     fma_lanes: float = 128.0
@@ -235,8 +238,8 @@ class Machine:
     reduction_cycles: float = 60.0
     throttle: float = 0.104
     throttle_us: float = 5740.0
-    overlap: float = 3.49
-    overlap_dram: float = 2.55
+    overlap: float = 3.82
+    overlap_dram: float = 6.26
 
     @property
     def sms(self) -> int:

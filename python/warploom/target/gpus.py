@@ -52,6 +52,17 @@ class Gpu:
         assert self.name and self.sms > 0 and self.l2_bytes > 0 and self.watts >= 0
         assert self.dram_bandwidth > 0 and self.clock > 0
 
+    @property
+    def gpcs(self) -> int:
+        """Groups of SMs (GPCs), as few as have all of them.
+
+        Examples
+        --------
+        >>> GPUS["h200"].gpcs, GPUS["h20"].gpcs
+        (8, 5)
+        """
+        return -(-self.sms // self.arch.sms_per_gpc)
+
     def clusters(self, size: int) -> int:
         """How many clusters of a size run at a time, each CTA on an SM of its own."""
         return clusters_that_fit(self.arch, self.sms, size)

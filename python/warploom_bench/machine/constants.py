@@ -225,11 +225,8 @@ CONSTANTS = (
     _is("receive_bytes", "tma-bandwidth", "one SM, L2", "6 boxes of 32 KB at a time"),
     _is("l2_bytes", "tma-bandwidth", "all SMs, L2, 8 readers", "SMs share boxes, as in a GEMM"),
     _is("distinct_bytes", "tma-bandwidth", "all SMs, L2", "each SM has boxes of its own"),
-    Constant(
-        "neighbours", ("same-line",), lambda v: v["same-line 1 readers"] / v["same-line 2 readers"],
-        "the time of a box of one SM in that of two side by side",
-    ),
-    _none("apart", "how far the CTAs of a kernel drift apart: found on whole kernels"),
+    _none("joining", "how far the CTAs of a kernel drift apart: found on whole kernels"),
+    _none("joining_pairs", "the same of clusters of two: found on whole kernels"),
     Constant(
         "crossing", ("tma-bandwidth",), _rows_across_lines, "whole lines to rows that cross lines"
     ),
@@ -286,12 +283,12 @@ CONSTANTS = (
     ),
     Constant("partial_lines", ("partial-lines",), _crossing("TMA, one SM, L2"), "for a line more"),
     Constant("partial_lines_dram", ("partial-lines",), _crossing("TMA, all SMs, DRAM"), "the same"),
-    _none("kept_results", "what is in the cache when a kernel ends: found on whole kernels"),
     _none("kept_inputs", "inputs of earlier launches: found on whole kernels"),
     _none("dram_rows", "rows of a step that lie apart in memory: found on GEMMs of few rows"),
     _none("pair_bytes", "CTAs that are spread unevenly over the SMs: found on GEMMs of few rows"),
     _time("next_cta", "next-cta", "one CTA an SM", "by the SM's own clock"),
     Constant("part", ("workspace",), _part, "a tile without bytes, with its flag"),
+    _none("part_each", "waits for the sums of several CTAs: found on kernels of 2 to 16 parts"),
     Constant("dsmem", ("dsmem-latency", "clock"), _dsmem, "two barriers of the cluster and a load"),
     _none("dsmem_each", "waits for several CTAs: found on kernels of 2 to 8 parts"),
     _is("dsmem_bytes", "dsmem-bandwidth", "loads, cluster of 2, all SMs", "loads of 16 bytes"),

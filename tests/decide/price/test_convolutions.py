@@ -118,13 +118,13 @@ def _lines(load: Load) -> float:
     return load.rows * load.row_bytes * load.lines
 
 
-def test_readers_of_pixels_do_not_join() -> None:
-    """Four columns of tiles read the same pixels; only clusters load them fewer times."""
+def test_readers_of_pixels_join_in_part() -> None:
+    """Four columns of tiles read the same pixels; clusters load them fewer times still."""
     apart, shared = (_problem(4 * n, 16, 16, 256, k, 5) for n, k in ((16, 64), (4, 256)))
     config = Config(128, 64, stages=8)
     one, four = (price(work_of(problem, config)) for problem in (apart, shared))
-    assert one.l2 == pytest.approx(four.l2)
-    assert price(work_of(shared, config.replace(cluster_n=2))).l2 < 0.7 * four.l2
+    assert 0.5 * one.l2 < four.l2 < one.l2
+    assert price(work_of(shared, config.replace(cluster_n=2))).l2 < 0.9 * four.l2
 
 
 @pytest.mark.parametrize(("channels", "slow"), [(40, 1.0), (56, 0.5), (48, 0.0), (64, 0.0),

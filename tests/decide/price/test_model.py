@@ -12,9 +12,8 @@ from warploom.decide.config import Config
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_of
 from warploom.decide.price.gemm import work_of
-from warploom.decide.price.launch import launch_of
 from warploom.decide.price.model import price
-from warploom.decide.price.step import interleaved, step_of
+from warploom.decide.price.step import interleaved
 from warploom.decide.price.work import Nest, Work
 from warploom.decide.problem import GemmProblem
 from warploom.target.gpus import GPUS
@@ -90,44 +89,6 @@ def test_fewer_sms_are_never_faster(rng: np.random.Generator) -> None:
         assert price(many, small).total >= price(many).total * (1 - 1e-12), work
 
 
-def test_readers_that_have_come_apart_are_never_faster(rng: np.random.Generator) -> None:
-    """From no step to all of them, of works that the L2 cache limits and of others."""
-    parts = [replace(H200, apart=part) for part in (0.0, 0.5, 1.0)]
-    slower = 0
-    for work in _works(rng, 10):
-        times = [price(work, machine).without_policies for machine in parts]
-        assert times == sorted(times), work
-        slower += times[2] > 1.1 * times[0]
-    assert slower
-
-
-_APART = replace(H200, apart=1.0, distinct_bytes=500.0)
-
-
-@pytest.mark.parametrize(
-    ("group", "cluster", "split", "rows"),
-    [
-        (8, (1, 1), 1, 128 + 64),  # consecutive CTAs have a column, and so the same rows of B
-        (1, (1, 1), 1, 64 + 128),  # they have a row of tiles
-        (8, (2, 1), 1, 128 + 64),  # each of two loads half of what both have
-        (8, (1, 2), 1, 64 + 128 / 2),  # and the next cluster has the same columns
-        (8, (1, 1), 2, 128 + 128),  # they have the same tile, at other steps
-    ],
-)  # fmt: skip
-def test_requests_of_consecutive_ctas_join(group, cluster, split, rows) -> None:
-    """All SMs have a tile of 128 x 128, and the L2 cache is what limits them."""
-    config = Config(
-        128, 128, 64, stages=4, group=group, split_k=split, cluster_m=cluster[0],
-        cluster_n=cluster[1],
-    )  # fmt: skip
-    problem = replace(_PLAIN, m=1024, n=2048 // split, k=65536)
-    work = work_of(problem, config)
-    launch = launch_of(work, _APART.gpu)
-    assert launch.running == 128 and launch.waves == 1
-    cycles = 128 * rows * 128 / _APART.distinct_bytes
-    assert step_of(work, _APART, launch).cycles == pytest.approx(cycles, rel=0.02)
-
-
 def test_a_line_that_many_ctas_read_takes_its_time() -> None:
     """One row of A for 116 CTAs: clusters ask less often."""
     problem = replace(_PLAIN, m=1, n=1856, k=8192)
@@ -168,3 +129,42 @@ def test_a_config_is_as_fast_as_its_clocks_allow() -> None:
     for config in random_configs(_PLAIN, np.random.default_rng(1), 20):
         least = 4096**3 / (H200.tensor_bytes / 2) / H200.sms / H200.clock
         assert price(work_of(_PLAIN, config)).total > least
+
+
+def test_each_sum_that_is_added_takes_its_time() -> None:
+    """Beside the bytes: as many are moved with both machines."""
+    free = replace(H200, part_each=0.0)
+    problem = replace(_PLAIN, m=64, n=64, k=32768)
+    for choices in ({"split_k": 2}, {"split_k": 12}, {"stream_k": True}):
+        work = work_of(problem, Config(64, 64, 64, stages=8, consumers=1, **choices))
+        others = work.split_k - 1 if work.split_k > 1 else H200.sms - 1
+        more = price(work).reduce - price(work, free).reduce
+        assert more == pytest.approx(H200.part_each * others, rel=0.01)
+
+
+def test_results_of_all_sizes_reach_memory() -> None:
+    """Also those that the L2 cache could hold: the kernel before has left as many."""
+    small, large = (
+        price(work_of(replace(_PLAIN, m=rows, n=4096, k=64), Config(128, 128, 64, stages=4))).dram
+        for rows in (256, 512)
+    )
+    assert large - small >= 256 * 4096 * 2 / H200.dram_bytes
+
+
+@pytest.mark.parametrize(("columns", "consumers", "rounds"), [(64, 1, 1), (128, 2, 1), (256, 2, 2),
+                                                              (160, 1, 3)])  # fmt: skip
+def test_a_residual_comes_in_rounds_of_buffers(columns: int, consumers: int, rounds: int) -> None:
+    """128 rows; a warpgroup has buffers for two chunks of 64 columns."""
+    config = Config(128, columns, 64, stages=4, consumers=consumers)
+    stored = replace(H200, store_bytes=1e9, l2_store_bytes=1e9)  # at once
+    residual = replace(_PLAIN, inputs=(("float16", "tile"),))
+    for k in (64, 8192):
+        short, with_input = (
+            price(work_of(replace(one, m=128, n=columns, k=k), config), stored)
+            for one in (_PLAIN, residual)
+        )
+        more = with_input.drain - short.drain
+        arrives = 128 * columns * 2 / H200.receive_bytes / H200.clock
+        hidden = rounds - 1 if k > 1000 else rounds
+        least = (rounds - 1) * H200.latency + arrives
+        assert least * 0.99 < more < hidden * H200.latency + arrives * 1.01

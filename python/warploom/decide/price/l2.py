@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from warploom.decide.machine import Machine
+from warploom.decide.price.delivery import shared_unseen
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.prefetch import NOTHING, prefetch_of
 from warploom.decide.price.step import joined
@@ -63,21 +64,18 @@ def _pair_cycles(
 def _written(work: Work, machine: Machine) -> float:
     """Bytes of results that reach memory, as whole lines that take as long.
 
-    The cache holds a part of them until the kernel ends. Where rows do not begin at lines, clusters
-    side by side write parts of the same lines, at different times.
+    The cache holds a part of them until the kernel has ended; the kernel writes as many that the
+    kernel before has left. Where rows do not begin at lines, clusters side by side write parts of
+    the same lines, at different times.
     """
-    bytes_ = taken = 0.0
+    taken = 0.0
     for tile in work.epilogue:
         if tile.stored:
             own = tile.elements * tile.size * tile.times
             across = (tile.rows if tile.transposed else tile.columns) * work.cluster[1] * tile.size
             parted = min(1.0, LINE_BYTES / across) if tile.aligned < LINE_BYTES else 0.0
-            bytes_ += own
             taken += own * (1 + machine.partial_lines_dram * parted)
-    if not bytes_:
-        return 0.0
-    out = max(0.0, bytes_ - machine.kept_results * machine.l2_capacity)
-    return out * taken / bytes_
+    return taken
 
 
 def read_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = False) -> float:
@@ -129,7 +127,7 @@ def read_bytes(work: Work, machine: Machine, launch: Launch, follow: bool = Fals
         held = follow and load.policy == KEPT and load.total <= machine.l2_capacity
         # What each block loads as a whole is still there, if a block has no more than fits.
         held = held or (stays and bytes_ >= load.total)
-        if held or _is_shared_unseen(load, work):
+        if held or shared_unseen(load, work) > 1:
             once += load.total
         else:
             each += bytes_
@@ -176,14 +174,3 @@ def _sweeps(load: Load, work: Work, launch: Launch) -> float:
     """
     moved = zip(load.along, work.tiles, launch.block, strict=True)
     return math.prod(max(1.0, tiles / at_once) for moves, tiles, at_once in moved if not moves)
-
-
-def _is_shared_unseen(load: Load, work: Work) -> bool:
-    """Whether tiles load the same bytes although ids of CTAs tell them apart.
-
-    So it is where memory decides which rows a tile has. Such tiles are taken to run at a time.
-    """
-    (by_row, by_column), (down, across) = load.along, work.tiles
-    tiles = (down if by_row else 1) * (across if by_column else 1)
-    more = tiles * work.batch * load.tile_bytes > load.total
-    return more and tiles > -(-load.extent // load.rows)

@@ -109,7 +109,7 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
     step = step_of(
         work, machine, launch, alone, stores=stores / max(1.0, launch.waves * launch.steps)
     )
-    epilogue = epilogue_of(work, machine, launch)
+    epilogue = epilogue_of(work, machine, launch, launch.steps * step.cycles)
     meeting = _cluster_sum_cycles(work, machine)
     prologue = _prologue_cycles(work, machine)
     finish = finish_cycles(work, machine)
@@ -204,7 +204,9 @@ def _sums(work: Work, machine: Machine, others: float) -> float:
 
     All are there at the same time. One SM reads them, so that sums of large tiles cost more.
     """
-    return machine.part + _moved(work, machine, others) if others > 0 else 0.0
+    if others <= 0:
+        return 0.0
+    return machine.part + machine.part_each * others + _moved(work, machine, others)
 
 
 def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
@@ -216,6 +218,7 @@ def _stream_k_sums(work: Work, machine: Machine, launch: Launch) -> float:
         return 0.0
     others = max(0.0, min(launch.slots / launch.units, launch.steps) - 1)
     together = min(1.0, others) * max(0.0, machine.part - machine.stream_k)
+    together += machine.part_each * others
     if not work.dequantised:
         return machine.stream_k + together + _moved(work, machine, max(1.0, others))
     # A CTA stores the sums of a part, and adds those of another one at least: the threads of the

@@ -8,12 +8,12 @@ of the cache says which bytes are read once.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from warploom.decide.machine import Machine
+from warploom.decide.price.delivery import readers_of
 from warploom.decide.price.launch import Launch
-from warploom.decide.price.work import Load, Work
+from warploom.decide.price.work import Work
 from warploom.tile.choices import DROPPED
 
 
@@ -46,13 +46,8 @@ def prefetch_of(work: Work, machine: Machine, launch: Launch) -> Prefetch:
     for load in once or work.loads:
         bytes_ = launch.running * steps * min(load.rows, load.extent) * load.row_bytes * load.times
         requested += bytes_ / load.multicast
-        distinct += min(bytes_ / _readers(load, launch), load.total)
-    # With PDL a kernel begins earlier by what its launch takes less.
-    window = max(0.0, machine.serial_launch - machine.launch) * machine.dram_bytes
+        distinct += min(bytes_ / readers_of(load, launch), load.total)
+    # With PDL a kernel begins earlier by what its launch takes less, when its CTAs are there.
+    window = max(0.0, machine.serial_launch - machine.launch - machine.ctas) * machine.dram_bytes
     return Prefetch(min(distinct, window), max(0.0, requested - distinct) / machine.l2_bytes)
 
-
-def _readers(load: Load, launch: Launch) -> float:
-    """Tiles that load the same bytes at a time."""
-    at_once = zip(load.along, launch.block, strict=True)
-    return math.prod(tiles for moves, tiles in at_once if not moves)

@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from warploom.decide.machine import Machine
+from warploom.decide.price.delivery import delivered_cycles, readers_of
 from warploom.decide.price.dequantise import dequantised_step
 from warploom.decide.price.launch import Launch
 from warploom.decide.price.nests import nest_cycles
 from warploom.decide.price.outside import filled_cycles
 from warploom.decide.price.queues import interleaved
-from warploom.decide.price.work import LINE_BYTES, Load, Mma, Work
+from warploom.decide.price.work import LINE_BYTES, Mma, Work
 from warploom.target import WGMMA_M, WgmmaKind
 
 #: Columns of the widest MMA.
@@ -53,7 +54,7 @@ class Step(NamedTuple):
     cycles : float
         The step.
     tensor, l2 : float
-        Its MMAs, and its loads from the L2 cache if requests for a line join.
+        Its MMAs, and what the L2 cache delivers.
     arrival : float
         Its bytes at all SMs, from the L2 cache, if nothing were shared.
     alone : Alone
@@ -85,10 +86,14 @@ def step_of(
     cta = alone_of(work, machine) if alone is None else alone
     busy = launch.busy
     tensor = busy * cta.multiply
-    times = [busy * cta.loaded, busy * cta.boxes]
+    # A pair of SMs has one unit for boxes; CTAs spread over the pairs first.
+    of_pair = math.ceil(launch.running / max(1, machine.sms // 2))
+    times = [busy * cta.loaded, of_pair * cta.boxes]
     same_line = 0.0
     if work.loads:
-        same_line = machine.same_line * max([_readers(load, launch) for load in work.loads])
+        same_line = machine.same_line * max([
+            readers_of(load, launch) / math.sqrt(load.multicast) for load in work.loads
+        ])  # a request for several CTAs counts as their root
     own, latency = cta.own, machine.latency * machine.clock
     if work.dequantised:
         computed = dequantised_step(work, machine, cta.multiply, busy)
@@ -105,20 +110,12 @@ def step_of(
     else:
         times += [tensor, max(own / work.slice_k, ring)]
     times += [same_line, filled_cycles(work, machine, launch)]
-    together, apart = _from_l2(work, machine, launch)
-    together, apart = together + stores, apart + stores
-    order, longest = machine.overlap, max(*times, together, apart)
-    if longest:  # as `joined` of all of them, twice
-        others = sum([(time / longest) ** order for time in times])
-        cycles = (1 - machine.apart) * ((together / longest) ** order + others) ** (1 / order)
-        cycles += machine.apart * ((apart / longest) ** order + others) ** (1 / order)
-        cycles *= longest
-    else:
-        cycles = 0.0
+    delivered = delivered_cycles(work, machine, launch)
+    cycles = joined(machine.overlap, *times, delivered + stores)
     if work.stream_k:
         cycles *= 1 + machine.stream_k_steps
     arrival = launch.running * cta.loaded * machine.receive_bytes / machine.l2_bytes
-    return Step(cycles, tensor, together - stores, arrival, cta)
+    return Step(cycles, tensor, delivered, arrival, cta)
 
 
 def alone_of(work: Work, machine: Machine) -> Alone:
@@ -155,49 +152,6 @@ def alone_of(work: Work, machine: Machine) -> Alone:
         received / machine.receive_bytes, machine.copy_cycles * boxes + machine.cut_cycles * cut,
         multiply, nest, late, alternating, own,
     )  # fmt: skip
-
-
-def _from_l2(work: Work, machine: Machine, launch: Launch) -> tuple[float, float]:
-    """Cycles in which the L2 cache delivers a step to all CTAs.
-
-    First if all readers of a line request it at the same time, so that their requests join. Then if
-    only consecutive CTAs do, which run side by side. Those have the same columns, where tiles of
-    several rows are visited together, or the same rows; parts of one tile have neither, and CTAs of
-    stream-K come to the same bytes at different steps.
-
-    CTAs of a convolution come to a line for other taps, at other times, and parts of lines are
-    requested as often as there are readers. Pixels outside of the image take as long as others.
-    """
-    ahead = min(work.tiles[0], work.group * work.cluster[0]) > work.cluster[0]
-    drift = work.stream_k and launch.units % launch.slots
-    together = apart = 0.0
-    for load in work.loads:
-        rows = min(load.rows, load.extent) / load.multicast
-        bytes_ = rows * load.row_bytes * load.times
-        beside = not load.along[0 if ahead else 1] and load.multicast == work.split_k == 1
-        if load.of_taps:
-            crosses = load.lines > 1
-            alone = bytes_ / machine.distinct_bytes * (machine.crossing if crosses else 1.0)
-            alone /= machine.neighbours if beside and not crosses else 1.0
-            together += alone
-            apart += alone
-            continue
-        alone = bytes_ * load.lines / machine.distinct_bytes
-        parted = drift and _is_shared(load, work)
-        together += alone if parted else bytes_ * load.lines / machine.l2_bytes
-        apart += alone / machine.neighbours if beside and not parted else alone
-    return launch.running * together, launch.running * apart
-
-
-def _is_shared(load: Load, work: Work) -> bool:
-    """Whether several tiles load the same bytes."""
-    return any(not moves and tiles > 1 for moves, tiles in zip(load.along, work.tiles, strict=True))
-
-
-def _readers(load: Load, launch: Launch) -> float:
-    """Requests for a line at a time, of which one for several CTAs counts as their root."""
-    (first, second), (down, across) = load.along, launch.block
-    return (1.0 if first else down) * (1.0 if second else across) / math.sqrt(load.multicast)
 
 
 def joined(order: float, *times: float) -> float:
