@@ -116,6 +116,8 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
     between = epilogue.between + meeting + prologue
     if not work.persistent:
         between += machine.next_cta * machine.clock
+    elif not work.specialise:  # no warp asks for the next tile while this one is stored
+        between += machine.first_load * machine.clock
     if work.lengths and work.persistent and work.split_k == 1 and not work.stream_k:
         loop = _uneven_waves(work, launch, step.cycles, between + launch.busy * finish)
     else:
