@@ -30,8 +30,8 @@ class Machine:
         same time, and if each line has one reader (measured on an H100, 10,740 and 3,970, which has
         5 of 6 parts of the cache).
     joining : float
-        Part of the readers of a line in a GPC whose requests join: of 470 GEMMs of random shapes on
-        H100s and H200s, and of clusters of all shapes of three GEMMs (2026-11-26).
+        Part of the readers of a line whose requests join where they can: found on 680 GEMMs of
+        H100s and H200s, and on clusters of all shapes of three of them (2026-11-26).
     joining_pairs : float
         The same of clusters of two CTAs, where all tiles are computed at a time: nothing brings
         their readers together again. Why it is the pairs is not known.

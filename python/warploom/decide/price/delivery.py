@@ -1,10 +1,11 @@
-"""What the L2 cache delivers to the SMs in a step: requests for a line join in a GPC, or do not.
+"""What the L2 cache delivers to the SMs in a step: requests for a line join, or do not.
 
-SMs of a GPC that ask for a line at the same time get one answer. An operand that many CTAs read at
-a time has readers in every GPC, so that its lines are answered once for each GPC. An operand that a
-few CTAs read has its readers in a GPC each, and every reader is answered by itself: 128 x 80 tiles
-of 1984 x 544 x 7168 took 43.5 us, of which each row is read by 7 CTAs, and 33.8 us with clusters
-that load rows once for two (H100, 2026-11-26).
+Requests for a line at the same time get one answer at each of several places, which are as many as
+the GPU has GPCs (a fit of the number gave 8 to 11). An operand that many CTAs read at a time has
+several readers at each place. An operand that a few CTAs read has hardly two at one, so that each
+is answered by itself: 128 x 80 tiles of 1984 x 544 x 7168, of which each row of A is read by seven
+CTAs, took 43.5 us, and 33.8 us with clusters that load rows once for two (H100, 2026-11-26). Which
+CTAs share a place is not known; their order does not matter.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def delivered_cycles(work: Work, machine: Machine, launch: Launch) -> float:
         if not load.of_taps:  # boxes of pixels overlap, which is no sharing of lines at a time
             readers *= shared_unseen(load, work)
         readers = max(1.0, readers)
-        answered = 1 - part + part * _gpcs_of(readers, machine.gpu.gpcs) / readers
+        answered = 1 - part + part * _places_of(readers, machine.gpu.gpcs) / readers
         # To a line of taps CTAs come at different steps in any case.
         if drifting and not load.of_taps and _is_shared(load, work):
             answered += (1 - answered) * drifting
@@ -45,8 +46,8 @@ def readers_of(load: Load, launch: Launch) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _gpcs_of(readers: float, gpcs: int) -> float:
-    """GPCs that have one of the readers of a line at least, if each may be in any of them."""
+def _places_of(readers: float, gpcs: int) -> float:
+    """Places that have one of the readers of a line at least, if each may be at any of them."""
     return gpcs * (1 - (1 - 1 / gpcs) ** readers)
 
 
