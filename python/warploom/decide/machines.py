@@ -28,8 +28,8 @@ _MEASURED = frozenset({
     "convert_lanes",
 })  # fmt: skip
 
-#: What other GPUs were measured to differ in beside their data sheets: streams of weights arrive at
-#: 2.7 to 3.0 TB/s, and a copy moves 3.02 (H100 SXM, 2026-11-26).
+#: What other GPUs were measured to differ in beside their data sheets. A copy moves 3.02 TB/s, and
+#: reads and results of 300 GEMMs together 3.18 (H100 SXM, 2026-11-26; the data sheet says 3.35).
 _DIFFERENT = {"h100": {"dram_bytes": 3.18e6}}
 
 
