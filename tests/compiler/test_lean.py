@@ -49,6 +49,22 @@ def assert_same_code(lean, stock):
     assert sass.listing(lean.binary) == sass.listing(stock.binary)
 
 
+def test_the_integers_of_tvm_s_preamble_have_their_standard_types():
+    names = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+    names += ["intptr_t", "uintptr_t"]
+    claims = " && ".join(f"is_same_v<cuda::std::{name}, ::{name}>" for name in names)
+    source = f"""
+#include <cuda/std/cstdint>
+#include <cuda/std/type_traits>
+using cuda::std::is_same_v;
+static_assert({claims});
+static_assert(is_same_v<int64_t, long long> && is_same_v<uint64_t, unsigned long long>);
+static_assert(is_same_v<int8_t, signed char> && is_same_v<uint32_t, unsigned int>);
+extern "C" __global__ void widest(int64_t* out) {{ *out = sizeof(intptr_t); }}
+"""
+    assert_same_code(lean_only(source), compile_uncached(source, _STOCK))
+
+
 def test_the_traits_of_tvm_s_preamble_have_their_standard_values():
     claims = " && ".join(
         [
