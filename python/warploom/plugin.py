@@ -280,8 +280,15 @@ def _register_script() -> None:
     from tvm.tirx.script.builder import ir as script_builder
     from tvm.tirx.script.builder import tirx as builder
 
-    from warploom import printed_forms, quick_frames, quick_sources, tile_primitives
+    from warploom import (
+        printed_forms,
+        quick_expressions,
+        quick_frames,
+        quick_sources,
+        tile_primitives,
+    )
 
+    quick_expressions.install()
     quick_frames.install()
     quick_sources.install()
     script_builder.register_script_namespace("warploom", _Vocabulary())
