@@ -16,6 +16,8 @@ from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
+from warploom.gemm.gelu import with_quick_gelu
+
 #: Types that are widened.
 NARROW = ("float16", "bfloat16")
 _WIDE = "float32"
@@ -32,15 +34,19 @@ _CHOICE = "prim.if_then_else"
 def widened(value: Any) -> Any:
     """A 16-bit value that is rounded once, at the end; others, and plain arithmetic, as they are.
 
+    GELUs in it are computed as :mod:`warploom.gemm.gelu` does.
+
     Parameters
     ----------
     value : Expr
         Of any type.
     """
     dtype = str(value.ty.dtype)
-    if dtype not in NARROW or not _calls_functions(value):
+    if dtype not in NARROW:
         return value
-    return tirx.Cast(dtype, _wide(value))
+    if _calls_functions(value):
+        value = tirx.Cast(dtype, _wide(value))
+    return with_quick_gelu(value)
 
 
 def _calls_functions(value: Any) -> bool:

@@ -35,6 +35,9 @@ from warploom.relax.joining import (
 )
 from warploom.target.dtypes import bits_of
 
+#: Attribute of a PrimFunc that becomes a part of what reads its result, not of what it reads.
+OF_READER = "warploom.of_reader"
+
 
 def FuseProducts() -> tvm.transform.Pass:
     """A pass that puts GEMMs into the only function that uses their results.
@@ -61,6 +64,8 @@ class _Fuser(Joiner):
         if not is_call_tir(call):
             return call
         func, arguments = self.function(call), list(call.args[1])
+        if (getattr(func, "attrs", None) or {}).get(OF_READER, False):
+            return call
         for position in reversed(range(len(arguments))):
             made = self.producer(arguments[position])
             if made is None:

@@ -16,7 +16,7 @@ from tvm.tirx import IntImm
 from warploom.relax.visiting import bound, operator_name, visited
 
 #: ``OpPatternKind.kOpaque`` of TVM: a function that is fused with no other.
-_OPAQUE = 8
+OPAQUE = 8
 #: Operators of two tensors, and what computes them.
 _BROADCASTS = {
     "relax.multiply": topi.multiply, "relax.add": topi.add, "relax.subtract": topi.subtract,
@@ -60,7 +60,7 @@ class _Keeper(relax.PyExprMutator):
         gates = (arg for arg in call.args if _is_broadcast(_shape(arg), result))
         if result is None or not any(self._is_product(gate) for gate in gates):
             return call
-        return self.builder_.call_te(compute, *call.args, primfunc_attrs={"op_pattern": _OPAQUE})
+        return self.builder_.call_te(compute, *call.args, primfunc_attrs={"op_pattern": OPAQUE})
 
     def _is_product(self, expr: relax.Expr) -> bool:
         """Whether an expression is a product with an epilogue of its own size."""

@@ -38,6 +38,7 @@ from warploom.relax.measure_attention import measured_attention
 from warploom.relax.measure_best import Choice, MeasureBest
 from warploom.relax.multiply_powers import MultiplyPowers
 from warploom.relax.narrow_products import NarrowProducts
+from warploom.relax.narrow_residuals import NarrowResiduals
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.slice_splits import SliceSplits
@@ -72,8 +73,8 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     passes += [SliceConstantRows(), DropViews()]
     passes += [LayOutConvolutions(tf32), BlockGroups(tf32), SinkReshapes(), FindAttention()]
     passes += [FoldConstants(), JoinPermutations(), call, JoinPermutations()]
-    passes += [NarrowProducts(), ReplaceCacheKernels(), CallGrouped(), FlattenNests()]
-    passes += [SliceSplits(), KeepGatesApart()]
+    passes += [NarrowProducts(), NarrowResiduals(), ReplaceCacheKernels(), CallGrouped()]
+    passes += [FlattenNests(), SliceSplits(), KeepGatesApart()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 

@@ -54,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--row", action="append", default=[], help="such as decode-8x2048; repeatable"
     )
     parser.add_argument("--profile", action="store_true", help="print the time by kernel")
+    parser.add_argument(
+        "--no-rival", action="store_true",
+        help="measure ours alone: torch.compile's search takes minutes; with --profile, by kernel",
+    )  # fmt: skip
     parser.add_argument("--stock", action="store_true", help="measure TVM alone, too; it is slow")
     parser.add_argument(
         "--whole-graph", action="store_true",
@@ -173,17 +177,20 @@ def _run_row(row: Row, options: argparse.Namespace, kernels: Kernels) -> int:
     if options.name not in LANGUAGE:
         from warploom_bench.models.measure_exported import ExportedBench
 
-        bench = ExportedBench(options.name, options.gpu, options.stock)
+        bench = ExportedBench(options.name, options.gpu, options.stock, not options.no_rival)
     elif row.kind == ATTENTION:
         from warploom_bench.models.measure_attention import AttentionBench
 
-        bench = AttentionBench(torch, sizes_of(options), kernels, options.gpu)
+        bench = AttentionBench(
+            torch, sizes_of(options), kernels, options.gpu, not options.no_rival
+        )
     else:
         from warploom_bench.models.measure_language import LanguageBench
 
         bench = LanguageBench(
-            torch, sizes_of(options), kernels, options.gpu, options.whole_graph, options.stock
-        )
+            torch, sizes_of(options), kernels, options.gpu, options.whole_graph, options.stock,
+            not options.no_rival,
+        )  # fmt: skip
     with torch.no_grad():
         for _ in bench.measure(row, result):
             result.save(options.into)
@@ -259,7 +266,9 @@ def report(found: Iterable[Result], arguments: Sequence[str], options: argparse.
         print(" | ".join(filter(None, results.line(result))), result.reason, flush=True)
         if options.profile:
             for name in ("ours", "rival"):
-                print(f"\n{result.row}, {name}:\n" + results.by_kernel(getattr(result, name)))
+                runner = getattr(result, name)
+                if runner.kernels:
+                    print(f"\n{result.row}, {name}:\n" + results.by_kernel(runner))
         if options.out:
             results.write(done, facts, options.out, options.name)
     if not done:

@@ -44,12 +44,15 @@ class AttentionBench:
         With the library of the cache.
     gpu : str
         The GPU that it is compiled for.
+    rival : bool
+        Whether PyTorch's attention is measured.
     """
 
     torch: Any
     sizes: LanguageSizes
     kernels: Kernels
     gpu: str
+    rival: bool = True
 
     def measure(self, row: Row, result: Result) -> Iterator[None]:
         """Fill the result; it is worth saving at each ``yield``.
@@ -94,8 +97,9 @@ class AttentionBench:
             for call in range(_CALLS):
                 cache.attend(call % LAYERS, scale, new, into)
 
-        replay = self._rival(row, one, result)
-        runners = {"ours": (ours, result.ours), "rival": (replay, result.rival)}
+        runners = {"ours": (ours, result.ours)}
+        if self.rival:
+            runners["rival"] = self._rival(row, one, result), result.rival
         alternate(runners, torch.cuda.synchronize, _ROUNDS, _STEPS)
         for _, runner in runners.values():
             runner.wall = [sample / _CALLS for sample in runner.wall]

@@ -43,11 +43,14 @@ class ExportedBench:
         The GPU that it is compiled for.
     stock : bool
         Whether TVM alone is measured, too.
+    rival : bool
+        Whether PyTorch is measured: torch.compile's search takes minutes.
     """
 
     name: str
     gpu: str
     stock: bool = False
+    rival: bool = True
 
     def measure(self, row: Row, result: Result) -> Iterator[None]:
         """Fill the result; it is worth saving at each ``yield``."""
@@ -76,11 +79,13 @@ class ExportedBench:
         result.ours.error = self._error(captured(run, own), reference)
         if run.counts.declined:
             result.notes.append(f"ours is no CUDA graph: {run.counts.declined}")
-        rival, found = self._rival(module, halves, result)
-        rival()
-        result.rival.error = deviation(found.double(), reference).relative
-        yield
-        runners = {"ours": (lambda: run(*own), result.ours), "rival": (rival, result.rival)}
+        runners = {"ours": (lambda: run(*own), result.ours)}
+        if self.rival:
+            rival, found = self._rival(module, halves, result)
+            rival()
+            result.rival.error = deviation(found.double(), reference).relative
+            yield
+            runners["rival"] = rival, result.rival
         alternate(runners, torch.cuda.synchronize, _ROUNDS, _STEPS)
         yield
         if self.stock:

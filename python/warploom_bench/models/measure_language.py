@@ -52,6 +52,8 @@ class LanguageBench:
         Whether torch.compile gets the model as a whole, or else a layer that serves all.
     stock : bool
         Whether TVM alone is measured, too.
+    rival : bool
+        Whether PyTorch is measured: torch.compile's search takes minutes.
     """
 
     torch: Any
@@ -60,6 +62,7 @@ class LanguageBench:
     gpu: str
     whole: bool = False
     stock: bool = False
+    rival: bool = True
 
     def measure(self, row: Row, result: Result) -> Iterator[None]:
         """Fill the result; it is worth saving at each ``yield``."""
@@ -88,15 +91,18 @@ class LanguageBench:
         yield  # whatever happens to the rival
         result.ours.wall.clear()
         result.ours.host.clear()
-        rival, logits = self._rival(row, ids, checked, result)
-        rival()
-        result.rival.error = self._error(logits[checked].double(), reference)
-        yield
-        runners = {"ours": (ours, result.ours), "rival": (rival, result.rival)}
+        runners = {"ours": (ours, result.ours)}
+        if self.rival:
+            rival, logits = self._rival(row, ids, checked, result)
+            rival()
+            result.rival.error = self._error(logits[checked].double(), reference)
+            yield
+            runners["rival"] = rival, result.rival
+            del rival, logits  # the runner alone holds PyTorch's memory
         alternate(runners, torch.cuda.synchronize, _ROUNDS, _STEPS)
         yield
         if self.stock:
-            del rival, logits, runners
+            del runners  # and with it PyTorch's memory
             self._measure_stock(row, ids, reference, session, result)
             ours = self._prepared(session, row, ids)
             yield

@@ -166,13 +166,14 @@ def markdown(results: Sequence[Result], environment: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", markdown_table(_HEADER, map(line, results)), ""])
 
 
-def by_kernel(runner: Runner, most: int = 16) -> str:
-    """A table of the kernels that take longest."""
+def by_kernel(runner: Runner, most: int = 24) -> str:
+    """A table of the kernels that take longest: milliseconds, share, launches, us of a launch."""
+    total = sum(ms for ms, _ in runner.kernels.values())
     rows = [
-        (name[:100], f"{ms:.4f}", f"{count:g}")
+        (name[:100], f"{ms:.4f}", _share(ms / total), f"{count:g}", f"{1e3 * ms / count:.1f}")
         for name, (ms, count) in list(runner.kernels.items())[:most]
     ]
-    return markdown_table(("kernel", "ms", "launches"), rows)
+    return markdown_table(("kernel", "ms", "share", "launches", "us each"), rows)
 
 
 def write(
