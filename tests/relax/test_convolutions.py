@@ -400,6 +400,59 @@ def test_a_scale_of_channels_is_turned_instead_of_the_image() -> None:
     assert "permute_dims" not in steps(_chain(make, (2, 7, 9, 16), (16, 1, 1))).script()
 
 
+@pytest.mark.parametrize("blocks", [2, 5, 9])
+def test_a_residual_of_many_blocks_is_summed_once(blocks: int, rng: np.random.Generator) -> None:
+    """Blocks that compute with channels last, around a residual in NCHW that a norm has made."""
+
+    def make(builder: relax.BlockBuilder, x: Any) -> Any:
+        image = builder.emit(op.permute_dims(x, [0, 3, 1, 2]))
+        for _ in range(blocks):
+            inner = builder.emit(op.permute_dims(image, [0, 2, 3, 1]))
+            inner = builder.emit(op.nn.softmax(inner))
+            scale = relax.const(rng.standard_normal((1, 4, 1, 1)).astype(np.float16))
+            back = builder.emit(op.permute_dims(inner, [0, 3, 1, 2]))
+            image = builder.emit(op.add(image, builder.emit(op.multiply(back, scale))))
+        return op.permute_dims(image, [0, 2, 3, 1])
+
+    module = _chain(make, (2, 3, 5, 4))
+    steps = tvm.transform.Sequential([AlignBroadcasts(), SinkPermutations()])
+    made = _assert_same(module, steps, rng).script()
+    assert made.count("R.multiply(") == made.count("R.add(") == blocks
+    assert "permute_dims" not in re.sub(r"permute_dims\(R\.const|permute_dims\(metadata", "", made)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("image", "filters", "taps", "stride", "padding"),
+    [((1, 3, 15, 17), 16, 7, 2, 3), ((2, 1, 20, 9), 8, (3, 7), 1, (1, 3)),
+     ((1, 2, 13, 22), 8, (2, 15), (1, 3), (0, 7)), ((1, 3, 12, 12), 8, 3, 2, 1)],
+)  # fmt: skip
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.some(3)
+def test_pictures_are_gathered(
+    image: Any, filters: int, taps: Any, stride: Any, padding: Any, channels_last: bool,
+    free: None, rng: np.random.Generator,
+) -> None:  # fmt: skip
+    """With zeros behind each run of a filter, or behind the last one where they would be many."""
+    taps, stride, padding = (each if isinstance(each, tuple) else (each, each)
+                             for each in (taps, stride, padding))  # fmt: skip
+    x = rng.standard_normal(image).astype(np.float16)
+    w = (rng.standard_normal((filters, image[1], *taps)) / 4).astype(np.float16)
+    exact = (torch.tensor(one, dtype=torch.float64) for one in (x, w))
+    wanted = torch.nn.functional.conv2d(*exact, stride=stride, padding=padding).numpy()
+    options = {"strides": stride, "padding": padding}
+    if channels_last:
+        x, wanted = x.transpose(0, 2, 3, 1).copy(), wanted.transpose(0, 2, 3, 1)
+        options |= {"data_layout": "NHWC"}
+
+    def make(builder: relax.BlockBuilder, x: Any) -> Any:
+        return op.nn.conv2d(x, relax.const(w), **options)
+
+    module = _chain(make, x.shape)
+    assert [one.problem is not None for one in inspect(module) if one.operations] == [True]
+    _assert_close(_run(module, [x]), wanted)
+
+
 def _other_shape(rng: np.random.Generator, extents: list[int]) -> list[int]:
     """A shape of as many elements: neighbours taken together, or one of them split."""
     at = int(rng.integers(len(extents)))

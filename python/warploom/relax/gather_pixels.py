@@ -8,7 +8,6 @@ that neither overlap nor leave gaps are a permutation.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tvm
@@ -18,7 +17,7 @@ from warploom.decide.machine import Machine
 from warploom.decide.machines import machine_for
 from warploom.gemm.tf32 import allows_tf32
 from warploom.relax.convolution import Convolution
-from warploom.relax.layout_cost import columns_of, saved_time
+from warploom.relax.layout_cost import gathered_row, saved_time
 
 
 def GatherPixels(tf32: bool = False) -> tvm.transform.Pass:
@@ -66,10 +65,12 @@ class _Gatherer(relax.PyExprMutator):
         rows = self._squares(found, image) if _is_tiled(found) else self._gathered(found, image)
         order = f"OI{found.moves}" if is_first else f"O{found.moves}I"
         weights = self._emit_permuted(weights, [found.kernel.index(letter) for letter in order])
-        weights = self.builder_.emit(relax.op.reshape(weights, (found.filters, found.terms)))
-        rest = columns_of(found) - found.terms
-        if rest:
-            weights = self.builder_.emit(relax.op.nn.pad(weights, (0, 0, 0, rest)))
+        row = gathered_row(found)
+        weights = self.builder_.emit(relax.op.reshape(weights, (found.filters, row.runs, row.run)))
+        if row.padded > row.run:
+            rest = (0, 0, 0, 0, 0, row.padded - row.run)
+            weights = self.builder_.emit(relax.op.nn.pad(weights, rest))
+        weights = self.builder_.emit(relax.op.reshape(weights, (found.filters, row.columns)))
         weights = self.builder_.emit(relax.op.permute_dims(weights))
         return relax.op.matmul(rows, weights, out_dtype=str(call.ty.dtype))
 
@@ -101,7 +102,7 @@ class _Gatherer(relax.PyExprMutator):
         """The rows, element by element."""
 
         def columns(x: te.Tensor) -> te.Tensor:
-            shape = (x.shape[0], *found.result, columns_of(found))
+            shape = (x.shape[0], *found.result, gathered_row(found).columns)
             return te.compute(shape, lambda *at: _element(found, x, at), "columns")
 
         return self.builder_.emit(
@@ -114,29 +115,37 @@ def _is_tiled(found: Convolution) -> bool:
     steps = [(e, t, s) for e, t, s in zip(found.size, found.taps, found.strides, strict=True)]
     fits = all(tap == step and extent % step == 0 for extent, tap, step in steps)
     whole = fits and not any((*found.before, *found.after)) and set(found.dilation) == {1}
-    return whole and columns_of(found) == found.terms
+    return whole and gathered_row(found).columns == found.terms
 
 
 def _element(found: Convolution, x: te.Tensor, at: tuple[Any, ...]) -> Any:
     """What column ``at[-1]`` of the row of a pixel is: taps and channels in the data's order."""
     image, *pixel, column = at
-    taps = math.prod(found.taps)
-    if found.data == found.last:
-        tap, channel = column // found.channels, column % found.channels
-    else:
-        channel, tap = column // taps, column % taps
-    where, inside = {"N": image, "C": channel}, []
-    if columns_of(found) > found.terms:
-        inside.append(column < found.terms)
-    strides = [math.prod(found.taps[d + 1 :]) for d in range(len(found.taps))]
-    for d, letter in enumerate(found.moves):
-        own = tap // strides[d] % found.taps[d] if d else tap // strides[d]
-        place = pixel[d] * found.strides[d] + own * found.dilation[d] - found.before[d]
+    row = gathered_row(found)
+    run, place = (column // row.padded, column % row.padded) if row.runs > 1 else (0, column)
+    inside = [place < row.run] if row.padded > row.run else []
+    channels_last = found.data == found.last
+    extents = [*found.taps, found.channels] if channels_last else [found.channels, *found.taps]
+    count = (2 if channels_last else 1) if row.runs > 1 else len(extents)
+    parts = _digits(run, extents[:-count]) + _digits(place, extents[-count:])
+    channel = parts.pop() if channels_last else parts.pop(0)
+    where = {"N": image, "C": channel}
+    for d, (letter, tap) in enumerate(zip(found.moves, parts, strict=True)):
+        own = pixel[d] * found.strides[d] + tap * found.dilation[d] - found.before[d]
         if found.before[d]:
-            inside.append(place >= 0)
+            inside.append(own >= 0)
         if found.before[d] or found.after[d]:
-            inside.append(place < found.size[d])
-        where[letter] = place
+            inside.append(own < found.size[d])
+        where[letter] = own
     value = x[tuple(where[letter] for letter in found.data)]
     zero = tirx.const(0, found.dtype)
     return tirx.if_then_else(tirx.all(*inside), value, zero) if inside else value
+
+
+def _digits(number: Any, extents: list[int]) -> list[Any]:
+    """A number in a system of several bases, the last digit the fastest; the first may exceed."""
+    found = []
+    for extent in reversed(extents[1:]):
+        found.append(number % extent)
+        number = number // extent
+    return [number, *reversed(found)] if extents else []

@@ -9,6 +9,7 @@ writes all of them in a kernel of its own. The rule compares the two times.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from warploom.decide.machine import Machine
 from warploom.decide.problem import ALIGN
@@ -22,6 +23,8 @@ _LOAD_LANES, _LOADS = 32, 2
 #: Cycles from one product of a thread to the next, an estimate: a load from L1 takes some 35 of
 #: them, and compilers unroll loops of loads by four.
 _CYCLES_A_TERM = 35 / 4
+#: Times the elements of a gathered row that it may have with zeros behind all its runs.
+_MOST_ZEROS = 1.25
 
 
 def stock_time(convolution: Convolution, machine: Machine) -> float:
@@ -63,10 +66,42 @@ def block_time(convolution: Convolution, blocks: GroupBlocks, machine: Machine) 
     return machine.serial_launch + work
 
 
-def columns_of(convolution: Convolution) -> int:
-    """Elements of a row of a gathered convolution: its terms, in whole units of TMA."""
+@dataclass(frozen=True)
+class GatheredRow:
+    """The row that a convolution reads of each of its pixels, once it is gathered.
+
+    Attributes
+    ----------
+    runs : int
+        Its runs, of elements that are neighbours in a line of the image; 1 if it is not cut.
+    run, padded : int
+        Elements of a run, and with the zeros behind them.
+    """
+
+    runs: int
+    run: int
+    padded: int
+
+    @property
+    def columns(self) -> int:
+        """Elements of the row, in whole units of TMA."""
+        return self.runs * self.padded
+
+
+def gathered_row(convolution: Convolution) -> GatheredRow:
+    """A row with zeros behind each run, if those are few, or else behind the last one.
+
+    The runs of a filter of 7 x 7 have 7 elements: with a zero behind each, 16 bytes that a thread
+    stores are one run, whose elements have one place in the filter but for the last dimension, and
+    the same lines of the image. Without, each element has a place of its own to be found.
+    """
     unit = 8 * ALIGN // bits_of(convolution.dtype)
-    return -(-convolution.terms // unit) * unit
+    terms = convolution.terms
+    whole = GatheredRow(1, terms, -(-terms // unit) * unit)
+    channels_last = convolution.data == convolution.last
+    run = convolution.taps[-1] * (convolution.channels if channels_last else 1)
+    cut = GatheredRow(terms // run, run, -(-run // unit) * unit)
+    return cut if terms % unit and cut.columns <= _MOST_ZEROS * whole.columns else whole
 
 
 def saved_time(convolution: Convolution, machine: Machine) -> float:
@@ -87,6 +122,6 @@ def saved_time(convolution: Convolution, machine: Machine) -> float:
             return math.inf
         return saved - block_time(convolution, blocks, machine)
     if convolution.is_gathered:
-        row = columns_of(convolution) * bits_of(convolution.dtype) / 8
+        row = gathered_row(convolution).columns * bits_of(convolution.dtype) / 8
         saved -= copy_time(convolution.pixels * row, machine)
     return saved

@@ -6,7 +6,8 @@ scale and its residual: ``permute_dims(permute_dims(x) * scale)`` is ``x * permu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -44,6 +45,26 @@ def SinkPermutations() -> tvm.transform.Pass:
 
 @relax.expr_functor.mutator
 class _Sinker(relax.PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        #: What is computed permuted in a block, by what it is unpermuted and the order: a residual
+        #: of many blocks is one sum after the other, and not all sums for each block.
+        self.made: dict[tuple[relax.Expr, tuple[int, ...]], relax.Expr] = {}
+
+    def visit_binding_block_(self, block: relax.BindingBlock) -> relax.BindingBlock:
+        return self._apart(super().visit_binding_block_, block)
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        return self._apart(super().visit_dataflow_block_, block)
+
+    def _apart(self, visit: Callable[..., Any], block: relax.BindingBlock) -> relax.BindingBlock:
+        """Visit a block: its variables are known in it alone."""
+        outer, self.made = self.made, {}
+        try:
+            return visit(block)
+        finally:
+            self.made = outer
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if not is_permutation(call):
@@ -65,6 +86,8 @@ class _Sinker(relax.PyExprMutator):
 
     def _has_inverse(self, expr: relax.Expr, order: Sequence[int], left: int) -> bool:
         """Whether a permutation meets its inverse in an operand, and moves nothing of others."""
+        if (expr, tuple(order)) in self.made:
+            return True
         call = bound(self, expr)
         if is_permutation(call):
             return _undoes(call, order)
@@ -76,6 +99,12 @@ class _Sinker(relax.PyExprMutator):
         return any(met) and not any(_moves(one, order) for one in rest)
 
     def _permuted(self, expr: relax.Expr, order: Sequence[int]) -> relax.Expr:
+        key = expr, tuple(order)
+        if key not in self.made:
+            self.made[key] = self._made(expr, order)
+        return self.made[key]
+
+    def _made(self, expr: relax.Expr, order: Sequence[int]) -> relax.Expr:
         call = bound(self, expr)
         if is_permutation(call) and _undoes(call, order):
             return call.args[0]

@@ -24,6 +24,8 @@ _MOST_THREADS = 512
 _CLUSTERS = (1, 2, 4, 8)
 #: The most elements that a thread has of a row: code is written out for each.
 _MOST_ELEMENTS = 64
+#: Times the least number of vectors that a lane may have of the row of its warp.
+_OF_WARP = 2
 #: Vectors that a thread has in flight where it reads a row in a loop.
 _LOOPED = 4
 
@@ -164,7 +166,9 @@ class RowPlan:
             return cls(vector, None, per_thread, ROW_THREADS, looped=True)
         vectors = columns // vector
         for threads in (1, 2, 4, 8, 16, WARP):
-            if vectors <= threads * at_least:
+            # CTAs of two warps that share a row take longer to launch than to compute it.
+            limit = min(at_least * _OF_WARP, per_thread) if threads == WARP else at_least
+            if vectors <= threads * limit:
                 count = -(-vectors // threads)
                 return cls(vector, columns, count, threads, ROW_THREADS // threads)
         for threads_at_most in (_MOST_THREADS, most):
