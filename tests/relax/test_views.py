@@ -206,6 +206,53 @@ def test_reshapes_stay_where_an_operator_tells_their_dimensions_apart(rng) -> No
     assert _operators(made) == _operators(module)
 
 
+@pytest.mark.some(4)
+@pytest.mark.parametrize("shape", [(2, 4, 6, 32), (48, 32), (1, 48, 1, 32)])
+@pytest.mark.parametrize("biases", [0, 1, 2])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_residual_of_another_shape_is_an_epilogue(shape, biases: int, shared: bool, rng) -> None:
+    """Attention of tokens, whose heads no reshape sinks through, is added to pixels."""
+
+    def make(emit: Any, heads: Any, weight: Any, bias: Any, image: Any) -> relax.Expr:
+        tokens = emit(op.reshape(heads, (2, 24, 16)))
+        product = emit(op.matmul(tokens, weight))
+        found = product
+        for number in range(biases):
+            found = emit(op.add(*((bias, found) if number else (found, bias))))
+        image = emit(op.reshape(emit(op.nn.relu(image)), (2, 24, 32)))
+        total = emit(op.add(image, found))
+        return op.add(total, emit(op.nn.relu(product))) if shared else total
+
+    shapes = (2, 24, 2, 8), (16, 32), (32,), shape
+    module = _module(make, *(_tensor(*each) for each in shapes))
+    made = SinkReshapes()(module)
+    products = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and expr.op.name == "relax.matmul":
+            products.append([int(extent) for extent in expr.ty.shape])
+
+    relax.analysis.post_order_visit(made["main"], visit)
+    # A product that others read is computed once, as it was.
+    assert products == [[2, 24, 32] if shared else list(shape)]
+    arrays = [rng.standard_normal(each).astype(np.float16) for each in shapes]
+    np.testing.assert_array_equal(_run(made, *arrays), _run(module, *arrays))
+
+
+@pytest.mark.parametrize("batch", [2, 16])
+def test_weights_that_are_broadcast_stay_one_matrix(batch: int, rng) -> None:
+    weight = rng.standard_normal((32, 24)).astype(np.float16)
+
+    def make(emit: Any, x: Any) -> relax.Expr:
+        turned = emit(op.permute_dims(emit(op.astype(relax.const(weight), "float16"))))
+        return op.matmul(x, emit(op.broadcast_to(turned, (batch, 24, 32))))
+
+    (report,) = (
+        one for one in inspect(_module(make, _tensor(batch, 64, 24))) if one.problem is not None
+    )
+    assert (report.problem.m, report.problem.n, report.problem.batch) == (64 * batch, 32, 1)
+
+
 def test_prompts_and_tokens_are_multiplied_as_rows(rng) -> None:
     """Heads that a model reshapes to ``[1, n, k]`` or ``[b, 1, k]`` become rows at once."""
     w = rng.standard_normal((24, 8)).astype("float32")

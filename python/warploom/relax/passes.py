@@ -69,8 +69,9 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
         Whether to measure what the environment asks for.
     """
     call = CallAttention(measured_attention) if measure else CallAttention()
-    passes = [CallTopK(), TurnTransposedConvolutions(), FoldConstants(), MultiplyPowers()]
-    passes += [SliceConstantRows(), DropViews()]
+    # Weights that matmuls broadcast are no constants of their own for each of a batch.
+    passes = [CallTopK(), TurnTransposedConvolutions(), DropViews(), FoldConstants()]
+    passes += [MultiplyPowers(), SliceConstantRows(), DropViews()]
     passes += [LayOutConvolutions(tf32), BlockGroups(tf32), SinkReshapes(), FindAttention()]
     passes += [FoldConstants(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), NarrowResiduals(), ReplaceCacheKernels(), CallGrouped()]

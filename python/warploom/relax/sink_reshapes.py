@@ -133,13 +133,55 @@ class _Sinker(relax.PyExprMutator):
             shapes = [_viewed(_extents(one), _extents(source), shape) for one in tensors]
             if any(wanted is None for wanted in shapes):
                 continue
+            alone = [count == 1 for one, count in zip(call.args, uses, strict=True)
+                     if isinstance(one.ty, relax.TensorType)]  # fmt: skip
             made = [
-                self._emitted(self._reshape(one, relax.ShapeExpr(wanted)))
-                for one, wanted in zip(tensors, shapes, strict=True)
+                self._viewed(one, wanted, mine)
+                for one, wanted, mine in zip(tensors, shapes, alone, strict=True)
             ]
             rest = [one for one in call.args if not isinstance(one.ty, relax.TensorType)]
             return relax.Call(call.op, [*made, *rest], call.attrs, call.ty_args)
         return None
+
+    def _viewed(self, expr: relax.Expr, wanted: list[Any], alone: bool) -> relax.Expr:
+        """An operand of another shape; of a matmul that nothing else reads, its rows have it."""
+        made = self._product_of_reshaped(expr, wanted) if alone else None
+        if made is not None:
+            return made
+        return self._emitted(self._reshape(expr, relax.ShapeExpr(wanted)))
+
+    def _product_of_reshaped(self, expr: relax.Expr, wanted: list[Any]) -> relax.Expr | None:
+        """What a reshape makes of a matmul with a bias, where the reshape is before the matmul.
+
+        So a residual of another shape is an epilogue: the pixels to which attention is added.
+        None if something else reads the matmul, or if the reshape changes more than rows.
+        """
+        call, own = bound(self, expr), _extents(expr)
+        if own is None or not _keeps_last(own, wanted, 1):
+            return None
+        name = operator_name(call)
+        if name == "relax.matmul" and len(_extents(call.args[1]) or ()) == 2:
+            left, right = call.args
+            shape = relax.ShapeExpr([*wanted[:-1], _extents(right)[0]])
+            left = self._emitted(self._reshape(left, shape))
+            return self.builder_.emit(relax.op.matmul(left, right, out_dtype=call.attrs.out_dtype))
+        if name != "relax.add":
+            return None
+        for product, bias in (call.args, reversed(call.args)):
+            vector = _extents(bias)
+            if vector is None or not all(ir.is_constant(extent, 1) for extent in vector[:-1]):
+                continue
+            if not tvm_ffi.structural_equal(_extents(product), own) or self._count(product) != 1:
+                continue
+            made = self._product_of_reshaped(product, wanted)
+            if made is not None:
+                bias = self._emitted(self._reshape(bias, relax.ShapeExpr(vector[-1:])))
+                return self.builder_.emit(relax.op.add(made, bias))
+        return None
+
+    def _count(self, expr: relax.Expr) -> int:
+        """How many calls read a variable of the function as it was; 0 of those made since."""
+        return self.uses.get(expr, 0) if isinstance(expr, relax.Var) else 0
 
     def _emitted(self, expr: relax.Expr) -> relax.Expr:
         return self.builder_.emit(expr) if isinstance(expr, relax.Call) else expr
