@@ -7,10 +7,10 @@ from warploom.gemm.memory import static
 from warploom.rows.apart import check_apart, multiplies_gathered
 from warploom.rows.cross import crossed
 from warploom.rows.flat import flattened
-from warploom.rows.plan import VECTOR_BITS, RowPlan
+from warploom.rows.plan import ROWS_BESIDE, VECTOR_BITS, RowPlan
 from warploom.rows.points import of_points
 from warploom.rows.problem import RowFunction
-from warploom.rows.vectors import moves, widest
+from warploom.rows.vectors import moves, reads_across, widest
 from warploom.rows.window_plan import window_plan
 from warploom.target.dtypes import bits_of
 
@@ -48,7 +48,8 @@ def arranged(function: RowFunction) -> tuple[RowFunction, RowPlan]:
         vector, fault = 0, reason
     best = VECTOR_BITS // _smallest(function)
     if vector == best:
-        return function, RowPlan.of_map(columns, vector)
+        beside = ROWS_BESIDE if reads_across(function, vector) else 1
+        return function, RowPlan.of_map(columns, vector, beside)
     try:
         flat = flattened(function)
         return flat, RowPlan.of_map(static(flat.columns.extent), best)

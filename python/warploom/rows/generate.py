@@ -85,7 +85,8 @@ class _Kernel:
     def kernel(self) -> PrimFunc:
         """The whole function."""
         plan, function = self.plan, self.function
-        total = self.count if plan.threads else self.count * self.row_vectors
+        rows = T.truncdiv(self.count + (plan.beside - 1), plan.beside) * plan.beside
+        total = self.count if plan.threads else rows * self.row_vectors
         step = plan.rows if plan.threads else plan.block
         grid = simplify(T.truncdiv(total + (step - 1), step))
         ids = ids_of(self.cta, self.thread, grid, plan.block, plan.cluster)
@@ -135,10 +136,17 @@ class _Kernel:
         if not plan.threads:
             flat = Var("flat", "int32")
             yield tirx.Bind(flat, self.cta * plan.block + self.thread)
-            self.inside = flat < self.count * self.row_vectors
             self.numbers = [Var("vector0", "int32")]
-            yield tirx.Bind(self.numbers[0], T.truncmod(flat, self.row_vectors))
-            row = T.truncdiv(flat, self.row_vectors)
+            if plan.beside > 1:
+                part = T.truncmod(flat, plan.beside * self.row_vectors)
+                yield tirx.Bind(self.numbers[0], T.truncdiv(part, plan.beside))
+                row = T.truncdiv(flat, plan.beside * self.row_vectors) * plan.beside
+                row = row + T.truncmod(flat, plan.beside)
+                self.inside = row < self.count
+            else:
+                yield tirx.Bind(self.numbers[0], T.truncmod(flat, self.row_vectors))
+                row = T.truncdiv(flat, self.row_vectors)
+                self.inside = flat < self.count * self.row_vectors
         else:
             if plan.rows > 1:
                 row = self.cta * plan.rows + T.truncdiv(self.thread, plan.threads)

@@ -18,6 +18,8 @@ VECTOR_BITS = 128
 WARP = 32
 #: Threads of a CTA that shares no row, and of one whose threads share several.
 MAP_THREADS, ROW_THREADS = 256, 128
+#: Rows of which lanes have one vector each, before the next one of the first row.
+ROWS_BESIDE = 8
 #: Threads of a CTA that share a row, as long as they have enough to do: four such CTAs fill an SM.
 _MOST_THREADS = 512
 #: CTAs of a cluster that every GPU launches (CUDA programming guide, "Thread block clusters").
@@ -60,6 +62,8 @@ class RowPlan:
         Whether all steps of a window are written out, so that all its loads may be in flight.
     map_threads : int
         Threads of a CTA that shares no row.
+    beside : int
+        Neighbouring rows whose same vector neighbouring lanes have, where threads share no row.
     """
 
     vector: int
@@ -73,6 +77,7 @@ class RowPlan:
     across: bool = False
     written: bool = False
     map_threads: int = MAP_THREADS
+    beside: int = 1
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.threads and self.columns % self.vector:
@@ -88,6 +93,11 @@ class RowPlan:
         if self.points > 1 and self.threads:
             raise IllegalCombination(
                 f"points = {self.points}: threads that share a row compute no others."
+            )
+        if self.beside > 1 and (self.threads or self.points > 1):
+            raise IllegalCombination(
+                f"beside = {self.beside}: only lanes that share no row, and have one point each, "
+                "take rows beside each other."
             )
         if self.rows > 1 and self.threads > WARP:
             raise IllegalCombination(f"rows = {self.rows}: only warps have rows of their own.")
@@ -133,13 +143,15 @@ class RowPlan:
             words.append(f"{self.points} rows a thread, read across")
         elif self.points > 1:
             words.append(f"{self.points} rows a thread")
+        if self.beside > 1:
+            words.append(f"{self.beside} rows beside each other")
         plural = "" if self.vector == 1 else "s"
         return ", ".join([*words, f"vectors of {self.vector} element{plural}"])
 
     @classmethod
-    def of_map(cls, columns: int | None, vector: int) -> RowPlan:
+    def of_map(cls, columns: int | None, vector: int, beside: int = 1) -> RowPlan:
         """The plan for elements that do not depend on each other."""
-        return cls(vector, columns)
+        return cls(vector, columns, beside=beside)
 
     @classmethod
     def of(

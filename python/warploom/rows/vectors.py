@@ -118,6 +118,25 @@ def offset(load: TensorLoad, table: dict[Var, Any]) -> Any:
     return place
 
 
+def reads_across(function: RowFunction, width: int) -> bool:
+    """Whether elements that are loaded one by one lie beside those of the neighbouring row.
+
+    Such as the pixels that a filter sees, row after row of a picture: lanes that have neighbouring
+    rows read whole sectors of memory together, lanes that share a row read one each.
+    """
+    column, lanes = function.columns.var, _Lanes(function, width)
+    rows = [axis.var for axis in function.rows if static(axis.extent) != 1]
+    for load in function.loads if rows else ():
+        single = moves(load, column) and not _gathers(load, column) and not lanes.is_vector(load)
+        if not (single and _is_small(load, function)):
+            continue
+        step = simplify(offset(load, {rows[-1]: rows[-1] + 1}) - offset(load, {}))
+        bits = bits_of(str(load.source.dtype))
+        if isinstance(step, tirx.IntImm) and 0 < abs(int(step)) * bits <= VECTOR_BITS:
+            return True
+    return False
+
+
 def is_whole(load: TensorLoad, column: Var) -> bool:
     """Whether a load reads its buffer as elements are numbered."""
     return ir.is_constant(simplify(offset(load, {}) - column), 0)
