@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib
 import json
 import math
+import re
 import sys
 import weakref
 from types import SimpleNamespace
@@ -352,6 +354,44 @@ def test_a_process_measures_the_row_that_it_was_started_for(monkeypatch, tmp_pat
     options = command.parsed([*asked, "--kernels", str(tmp_path)])
     found = list(command.in_processes(command.chosen(options), asked, options))
     assert started == ["prefill-512", "decode-8x2048"] and len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "row", "module", "kind"),
+    [("bert-large", "forward-64", "measure_exported", "ExportedBench"),
+     ("llama-3-8b", "decode-8x512", "measure_language", "LanguageBench"),
+     ("llama-3-8b", "attention-256x512", "measure_attention", "AttentionBench")],
+)  # fmt: skip
+@pytest.mark.parametrize("alone", [False, True])
+def test_ours_is_measured_alone(
+    model: str, row: str, module: str, kind: str, alone: bool, monkeypatch, tmp_path, capsys
+) -> None:
+    from warploom_bench import run, torch_timer
+    from warploom_bench.models import hardware
+
+    torch = pytest.importorskip("torch")
+    bench = getattr(importlib.import_module(f"warploom_bench.models.{module}"), kind)
+    benches = []
+
+    def measure(self, row, result):
+        benches.append(self)
+        result.ours.read_kernels({"gemm": (3.0, 2.0), "norm": (1.0, 4.0)})
+        yield
+
+    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(run, "import_torch", lambda: torch)
+    monkeypatch.setattr(torch_timer, "copy_speed", lambda torch: 1e12)
+    monkeypatch.setattr(hardware, "float16_peak", lambda gpu: 1e15)
+    monkeypatch.setattr(command, "_gpu_here", lambda: None)
+    into = tmp_path / "row.json"
+    asked = [model, "--gpu", "h100", "--row", row, "--into", str(into), "--profile"]
+    asked += ["--kernels", str(tmp_path)] + ["--no-rival"] * alone
+    assert command.main(asked) == EXIT_RIGHT
+    assert [one.rival for one in benches] == [not alone]
+    command.report(iter([results.load(into)]), asked, command.parsed(asked))
+    said = capsys.readouterr().out
+    assert f"{row}, ours:" in said and f"{row}, rival:" not in said
+    assert re.search(r"gemm\s*\| 3.0000 \| 75%\s*\| 2\s*\| 1500.0", said)
 
 
 def test_a_report_is_written_row_by_row(tmp_path, capsys):
