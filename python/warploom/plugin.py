@@ -334,10 +334,10 @@ def register_instructions() -> None:
     """Register the instructions that our op schedules emit; the second call does nothing."""
     from tvm.backend.cuda.ptx import register_table
 
-    from warploom.intrin.wgmma import wide_integer_table
+    from warploom.intrin.wgmma import sparse_table, wide_integer_table
 
     with registered.trusted():
-        register_table(wide_integer_table())
+        register_table({**wide_integer_table(), **sparse_table()})
 
 
 @functools.cache

@@ -4,7 +4,9 @@ Six forms do not parse back in TVM 0.27:
 
 - The node of a GEMM without scale factors has the arguments ``(C, A, B, transA, transB, accum)``,
   and the printer writes them in that order; the builder has ``SFA, SFB`` after ``B``, and takes
-  two flags for them. Scale factors are tiles and flags are not, which tells the forms apart.
+  two flags for them. Scale factors are tiles and flags are not, which tells the forms apart. A node
+  with a sparse A, which the builder does not know, has metadata before the flags; ``sparse=`` of
+  :func:`accept_flags` makes it.
 - A call whose source is its destination is printed without the source; ``silu``, ``cast`` and
   copies require it.
 - An operand ``T.int32(3)`` is printed as ``3``, and parsed as a number that is no expression.
@@ -34,16 +36,38 @@ _FLAGS = ("transA", "transB", "accum")
 
 
 def accept_flags(build: Callable) -> Callable:
-    """``build``, the builder's ``gemm_async``, which takes the flags as arguments 4 to 6 too."""
+    """``build``, the builder's ``gemm_async``, which takes the flags as arguments 4 to 6 too.
+
+    With ``sparse=``, or a fourth argument that is a region before a flag, A is sparse
+    (:mod:`warploom.sparse`).
+    """
 
     @functools.wraps(build)
     def gemm_async(*operands: Any, **options: Any) -> Any:
         flags = operands[3:]
+        sparse = options.pop("sparse", None)
+        if len(flags) > 1 and [*map(_may_be_scale_factors, flags[:2])] == [True, False]:
+            sparse, flags = flags[0], flags[1:]
+        if sparse is not None:
+            return _sparse_gemm(sparse, operands[:3], flags, options)
         if flags and len(flags) <= len(_FLAGS) and not _may_be_scale_factors(flags[0]):
             return build(*operands[:3], **dict(zip(_FLAGS, flags, strict=False)), **options)
         return build(*operands, **options)
 
     return gemm_async
+
+
+def _sparse_gemm(metadata: Any, operands: Any, flags: Any, options: dict[str, Any]) -> Any:
+    """The node of a GEMM with a sparse A: the result, A, B, metadata, and the flags."""
+    from tvm.tirx.operator.tile_primitive.ops import GemmAsync
+    from tvm.tirx.script.builder import tirx as builder
+
+    given = dict.fromkeys(_FLAGS, False) | dict(zip(_FLAGS, flags, strict=False))
+    given |= {name: options.pop(name) for name in _FLAGS if name in options}
+    kept = {name: options.pop(name, None) for name in ("workspace", "dispatch", "scope")}
+    kept["workspace"] = kept["workspace"] or {}
+    regions = map(builder._to_region, (*operands, metadata))
+    return builder.f_insert(GemmAsync(*regions, *given.values(), config=options, **kept))
 
 
 def accept_in_place(build: Callable) -> Callable:

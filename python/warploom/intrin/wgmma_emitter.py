@@ -20,6 +20,7 @@ from tvm.sym.analyzer import Analyzer
 from warploom.errors import IllegalCombination
 from warploom.intrin.operand_fence import pinned, register_dtype
 from warploom.intrin.wgmma import instruction
+from warploom.intrin.wgmma_metadata import Registers
 from warploom.intrin.wgmma_operands import (
     Accumulator,
     RegisterOperand,
@@ -62,8 +63,9 @@ class WgmmaEmitter(WgmmaPart):
     """
 
     def ss(
-        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
-    ) -> None:
+        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None,
+        metadata: Any = None,
+    ) -> None:  # fmt: skip
         """Issue the whole matmul, both operands in shared memory.
 
         Parameters
@@ -79,31 +81,38 @@ class WgmmaEmitter(WgmmaPart):
             means 0, :meth:`arrive` comes before them, and :meth:`commit` and a :meth:`wait` for
             that number after them. Operands of the groups that it leaves pending must not be
             written, and their D not be read, until a later wait.
+        metadata : Buffer or TensorRegion, optional
+            Of a sparse A: row-major uint8 in shared memory, as :mod:`warploom.sparse` has it. All
+            threads load theirs, and then execute :meth:`arrive`, whatever ``wait`` is.
 
         Raises
         ------
         IllegalCombination
             If an operand does not fit the emitter, or ``wait`` is out of range.
         """
-        self._whole(d, self.shared_operand(a, "A"), b, accum, wait)
+        self._whole(d, self.shared_operand(a, "A"), b, accum, wait, metadata)
 
     def rs(
-        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None
-    ) -> None:
+        self, d: Any, a: Any, b: Any, accum: Any = True, *, wait: bool | int | None = None,
+        metadata: Any = None,
+    ) -> None:  # fmt: skip
         """As :meth:`ss`, with A in registers: a tile, or a part, with :attr:`a_layout`.
 
         A write of threads to A's registers before :meth:`wait` is a race with the tensor core.
         """
-        self._whole(d, self.registers_of_a(a), b, accum, wait)
+        self._whole(d, self.registers_of_a(a), b, accum, wait, metadata)
 
-    def _whole(self, d: Any, a: Any, b: Any, accum: Any, wait: Any) -> None:
+    def _whole(self, d: Any, a: Any, b: Any, accum: Any, wait: Any, metadata: Any) -> None:
         pending = pending_groups(wait)
         d, b = self.accumulator(d), self.shared_operand(b, "B")
         words = self._views(d, a)
-        if pending is not None:
+        held = self.metadata_of(metadata)
+        if held is not None:
+            held = held.load(self.kind, self.blocks, self.steps)
+        if pending is not None or held is not None:
             self.arrive()
         for i, j, k in self.atoms():
-            self._atom(d, a, b, i, j, k, accum, *words)
+            self._atom(d, a, b, i, j, k, accum, *words, held)
         if pending is not None:
             self.commit()
             self.wait(pending)
@@ -133,6 +142,11 @@ class WgmmaEmitter(WgmmaPart):
         self._one(d, self.registers_of_a(a), b, i, j, k, accum)
 
     def _one(self, d: Any, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any) -> None:
+        if self.kind.sparse:
+            raise IllegalCombination(
+                "wgmma: atoms of a sparse A share registers of metadata; issue the whole matmul "
+                "with ss or rs."
+            )
         i, j, k = map(index_of, (i, j, k))
         limits = (("i", i, self.blocks), ("j", j, len(self.widths)), ("k", k, self.steps))
         for name, index, count in limits:
@@ -156,7 +170,7 @@ class WgmmaEmitter(WgmmaPart):
 
     def _atom(
         self, d: Accumulator, a: Any, b: Any, i: Any, j: Any, k: Any, accum: Any, d_words: Any,
-        a_words: Any,
+        a_words: Any, metadata: Registers | None = None,
     ) -> None:  # fmt: skip
         kind, simplify = self.kind, Analyzer().simplify
         whole = isinstance(j, int)
@@ -168,10 +182,12 @@ class WgmmaEmitter(WgmmaPart):
             first = _simplified(simplify, a.first_register(kind, i, k))
             left = [a_words[first + at] for at in range(kind.a_registers)]
         else:
-            left = [a.descriptor(i * WGMMA_M, k * kind.k)]
-        right = b.descriptor(column, k * kind.k)
+            left = [a.descriptor(i * WGMMA_M, k * kind.a_k)]
+        right = [b.descriptor(column, k * kind.k)]
+        if metadata is not None:
+            right += metadata.operands(i, k)
         emit = instruction(kind, width, self.satfinite)
-        T.evaluate(emit(*held, *left, right, _predicate(accum, k), *self._immediates(a)))
+        T.evaluate(emit(*held, *left, *right, _predicate(accum, k), *self._immediates(a)))
 
     def _immediates(self, a: Any) -> list[int]:
         """``imm-scale-a/b`` and ``imm-trans-a/b``, as far as the instruction has them."""
@@ -216,7 +232,7 @@ class WgmmaEmitter(WgmmaPart):
     def fence_a(self, a: Any) -> None:
         """The same for A in registers, or a part of it."""
         tile = read_register_a(_register_region(a), False, self.kind, ONE_WARPGROUP, Analyzer())
-        words, count = registers(tile.buffer), tile.k // self.kind.k * self.kind.a_registers
+        words, count = registers(tile.buffer), tile.k // self.kind.a_k * self.kind.a_registers
         for block in range(tile.mn // WGMMA_M):
             _pin(words, "uint32", tile.first_register(self.kind, block, 0), count)
 

@@ -80,9 +80,9 @@ class WgmmaMatmul:
             f"K = {self.k} is not a positive multiple of {kind.k}, the K of one {kind.a} "
             "instruction; pad K with zeros.",
         )
-        for name, operand, dtype, extent in (
-            ("A", self.a, kind.a, self.block[0]),
-            ("B", self.b, kind.b, self.block[1]),
+        for name, operand, dtype, extent, depth in (
+            ("A", self.a, kind.a, self.block[0], self.a_columns(self.block[2])),
+            ("B", self.b, kind.b, self.block[1], self.block[2]),
         ):
             if operand is None:
                 continue
@@ -93,8 +93,8 @@ class WgmmaMatmul:
                 "MN-major, store it K-major.",
             )
             yield (
-                operand.mn >= extent and operand.k >= self.block[2],
-                f"{name} is {extent} x {self.block[2]}, more than its buffer's {operand.mn} x "
+                operand.mn >= extent and operand.k >= depth,
+                f"{name} is {extent} x {depth}, more than its buffer's {operand.mn} x "
                 f"{operand.k}.",
             )
         if self.a is not None:
@@ -133,6 +133,7 @@ class WgmmaMatmul:
         a_swizzle: Swizzle | str | int | None = None,
         b_swizzle: Swizzle | str | int | None = None,
         a_in_registers: bool = False,
+        sparse: bool = False,
         negate_a: bool = False,
         negate_b: bool = False,
         satfinite: bool = False,
@@ -159,6 +160,9 @@ class WgmmaMatmul:
             atoms divide the contiguous dimension.
         a_in_registers : bool
             Whether A never is in shared memory.
+        sparse : bool
+            Whether A holds half of the elements of K (:mod:`warploom.sparse`): its buffer is
+            ``[m, k / 2]``.
         negate_a, negate_b, satfinite : bool
             As the attributes.
         a_shape, b_shape : (int, int), optional
@@ -187,7 +191,8 @@ class WgmmaMatmul:
         ((64, 128, 64), (128, 256, 64), (2, 2, 1))
         """
         b_dtype = b_dtype or dtype
-        kind = wgmma_kind(dtype, b_dtype, d_dtype or ("int32" if "int" in dtype else "float32"))
+        d_dtype = d_dtype or ("int32" if "int" in dtype else "float32")
+        kind = wgmma_kind(dtype, b_dtype, d_dtype, sparse)
         warpgroups = _warpgroups(block_row_warps, block_col_warps, reduce_k)
         own = []
         for name, extent, count in zip("MNK", (m, n, k), warpgroups, strict=True):
@@ -197,7 +202,8 @@ class WgmmaMatmul:
                     "share it."
                 )
             own.append(extent // count)
-        a = None if a_in_registers else _shared_matrix(dtype, a_major, a_swizzle, m, k, a_shape)
+        held = k // 2 if sparse else k
+        a = None if a_in_registers else _shared_matrix(dtype, a_major, a_swizzle, m, held, a_shape)
         b = _shared_matrix(b_dtype, b_major, b_swizzle, n, k, b_shape)
         return cls(kind, *own, b, a, (negate_a, negate_b), satfinite, warpgroups)
 
@@ -206,6 +212,10 @@ class WgmmaMatmul:
         """M, N and K of all warpgroups together."""
         rows, columns, depth = self.warpgroups
         return self.m * rows, self.n * columns, self.k * depth
+
+    def a_columns(self, k: int) -> int:
+        """Elements of a row of A for ``k`` elements of K: half of them if A is sparse."""
+        return k // self.kind.k * self.kind.a_k
 
     # --- how many ---
 
@@ -258,8 +268,11 @@ class WgmmaMatmul:
 
     @property
     def a_layout(self) -> TileLayout:
-        """Which thread holds which element of A in registers, of shape (m, k)."""
-        return wgmma_register_a(self.kind.a, self.k, self.m)
+        """Which thread holds which element of A in registers, of shape (m, k).
+
+        Of a sparse A, (m, k / 2).
+        """
+        return wgmma_register_a(self.kind.a, self.a_columns(self.k), self.m)
 
     def a_shared_layout(self, *lead: int) -> Layout:
         """Layout of A's buffer in shared memory, with ``lead`` dimensions in front (stages)."""

@@ -115,9 +115,9 @@ class RegisterOperand:
 
     def first_register(self, kind: WgmmaKind, block: Any, step: Any) -> Any:
         """Index of the first of the four registers that feed 64-row ``block`` at K ``step``."""
-        steps_per_block = int(self.buffer.shape[-1]) // kind.k
+        steps_per_block = int(self.buffer.shape[-1]) // kind.a_k
         block = block + self.row // WGMMA_M
-        return (block * steps_per_block + self.k_start // kind.k + step) * kind.a_registers
+        return (block * steps_per_block + self.k_start // kind.a_k + step) * kind.a_registers
 
 
 def registers(buffer: Buffer, dtype: str = "uint32") -> Any:
@@ -276,15 +276,15 @@ def read_register_a(
             f"wgmma: A in registers needs two dimensions, got {list(map(str, buffer.shape))}."
         )
     height, width = (int(e) for e in buffer.shape)
-    if height % WGMMA_M or width % kind.k:
+    if height % WGMMA_M or width % kind.a_k:
         raise IllegalCombination(
             f"wgmma: A in registers has shape {height} x {width}; its rows must be a multiple of "
-            f"{WGMMA_M} and its columns of {kind.k}."
+            f"{WGMMA_M} and its columns of {kind.a_k}."
         )
     recipe = f"wgmma_register_a({kind.a!r}, {width}, m={height})"
     _require_fragment(buffer, "A", wgmma_register_a(kind.a, width, height), recipe)
     row = _constant(region.region[-2].min, "the first row of A", analyzer)
     k_start = _constant(region.region[-1].min, "the first K of A", analyzer)
     _require_multiple(row, WGMMA_M, "the first row of A", "the rows of one instruction", analyzer)
-    _require_multiple(k_start, kind.k, "the first K of A", "one step of K", analyzer)
+    _require_multiple(k_start, kind.a_k, "the first K of A", "one step of K", analyzer)
     return RegisterOperand(buffer, rows, columns, row, k_start)

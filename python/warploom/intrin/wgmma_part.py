@@ -16,6 +16,7 @@ from tvm.tirx import IntImm, is_buffer_var
 
 from warploom.errors import IllegalCombination
 from warploom.intrin.wgmma_matmul import WgmmaMatmul
+from warploom.intrin.wgmma_metadata import Metadata, read_metadata
 from warploom.intrin.wgmma_operands import (
     Accumulator,
     DescribedOperand,
@@ -142,14 +143,41 @@ class WgmmaPart(WgmmaMatmul):
                 f"wgmma: {name} lies in {region.source.name} as {operand.matrix}, the emitter was "
                 f"made for {matrix}."
             )
-        self._require_extents(
-            name, (operand.mn, operand.k), (self.block[side], self.block[2])
-        )
+        depth, whole = self.k, self.block[2]
+        if name == "A":
+            depth, whole = self.a_columns(depth), self.a_columns(whole)
+        self._require_extents(name, (operand.mn, operand.k), (self.block[side], whole))
         place = self._place
         return replace(
-            operand, mn=extent, k=self.k, mn_start=operand.mn_start + place[side] * extent,
-            k_start=operand.k_start + place[2] * self.k,
+            operand, mn=extent, k=depth, mn_start=operand.mn_start + place[side] * extent,
+            k_start=operand.k_start + place[2] * depth,
         )  # fmt: skip
+
+    def metadata_of(self, value: Any) -> Metadata | None:
+        """The metadata of a sparse A, of this warpgroup; None where A is dense.
+
+        Raises
+        ------
+        IllegalCombination
+            If there is none of a sparse A, or some of a dense one, or it does not fit.
+        """
+        if (value is None) == self.kind.sparse:
+            rule = "A is sparse, pass metadata=" if self.kind.sparse else "A is dense, drop it"
+            raise IllegalCombination(f"wgmma: metadata of A is {value}; {rule}.")
+        if value is None:
+            return None
+        if isinstance(value, Metadata):
+            return value
+        region = as_region(value)
+        if region is None:
+            raise IllegalCombination("wgmma: the metadata of A must be a part of a shared buffer.")
+        found = read_metadata(region, self.kind, Analyzer())
+        rows, steps = self.block[0], self.block[2] // self.kind.k
+        wanted = (rows, steps * self.kind.metadata_bytes)
+        self._require_extents("the metadata of A", (found.rows, found.columns), wanted)
+        place = self._place
+        column = place[2] * (self.steps * self.kind.metadata_bytes)
+        return replace(found, row=found.row + place[0] * self.m, column=found.column + column)
 
     def registers_of_a(self, value: Any) -> RegisterOperand:
         """A of this warpgroup, in registers."""
@@ -159,7 +187,7 @@ class WgmmaPart(WgmmaMatmul):
         if region is None or region.source.scope() != "local":
             raise IllegalCombination("wgmma: A must be a part of a register tile (scope 'local').")
         operand = read_register_a(region, False, self.kind, ONE_WARPGROUP, Analyzer())
-        self._require_extents("A", (operand.mn, operand.k), (self.m, self.k))
+        self._require_extents("A", (operand.mn, operand.k), (self.m, self.a_columns(self.k)))
         return operand
 
     def accumulator(self, value: Any) -> Accumulator:

@@ -177,7 +177,7 @@ def cast(source: Buffer, dtype: str) -> Buffer:
 
 def gemm(
     A: Buffer | TensorRegion, B: Buffer | TensorRegion, transA: bool = False,
-    transB: bool = False, dtype: str | None = None,
+    transB: bool = False, dtype: str | None = None, sparse: Buffer | TensorRegion | None = None,
 ) -> Buffer:  # fmt: skip
     """A new accumulator with ``A Bᵀ``, as ``Tx.cta.gemm_async`` computes it.
 
@@ -187,6 +187,8 @@ def gemm(
         Tiles ``[M, K]`` and ``[N, K]``; with ``transA`` and ``transB`` ``[K, M]`` and ``[K, N]``.
     dtype : str, optional
         Of the accumulator; float32, or int32 for integers.
+    sparse : Buffer or TensorRegion, optional
+        Metadata of a sparse A, which is ``[M, K / 2]`` then (:mod:`warploom.sparse`).
 
     Raises
     ------
@@ -204,7 +206,8 @@ def gemm(
     source = A.source if isinstance(A, TensorRegion) else A
     dtype = dtype or _ACCUMULATORS.get(str(source.dtype), "float32")
     result = alloc_accumulator((rows, columns), dtype)
-    Tx.cta.gemm_async(result, A, B, transA=transA, transB=transB)
+    options = {} if sparse is None else {"sparse": sparse}
+    Tx.cta.gemm_async(result, A, B, transA=transA, transB=transB, **options)
     return result
 
 

@@ -7,6 +7,9 @@ rows. As with upstream's tcgen05 variant only the multiplications are issued: th
 are in flight. ``wait=n`` adds all three, and leaves at most ``n`` groups, 0 to 7, pending;
 ``wait=True`` means 0, for kernels that want no overlap.
 
+With ``sparse=E`` A holds half of the elements of K, and E, row-major in shared memory, says which
+(:mod:`warploom.sparse`). Threads load it into registers first, so the fence is part of the call.
+
 Rules: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 """
 
@@ -17,12 +20,14 @@ from typing import Any
 
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
+from tvm.ir import TensorRegion
 from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.operator.tile_primitive import DispatchContext, fail
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import IllegalCombination
 from warploom.intrin.wgmma_emitter import WgmmaEmitter
+from warploom.intrin.wgmma_metadata import Metadata, read_metadata
 from warploom.intrin.wgmma_operands import (
     Accumulator,
     RegisterOperand,
@@ -34,7 +39,7 @@ from warploom.intrin.wgmma_operands import (
 )
 from warploom.intrin.wgmma_wait import pending_groups
 from warploom.ops.schedule import Schedule
-from warploom.target.wgmma import wgmma_kind
+from warploom.target.wgmma import WgmmaKind, wgmma_kind
 
 #: Keyword arguments of ``gemm_async`` that this variant understands, with their defaults.
 OPTIONS = {"wait": False, "negate_a": False, "negate_b": False, "satfinite": False}
@@ -49,6 +54,7 @@ class WgmmaPlan:
     d: Accumulator
     a: SharedOperand | RegisterOperand
     b: SharedOperand
+    metadata: Metadata | None
     accum: Any
     pending: int | None
 
@@ -106,7 +112,7 @@ def _options(call: TilePrimitiveCall) -> dict[str, Any]:
 
 def plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     """Check the call and collect the constants of its emission; declines through ``fail``."""
-    if len(call.args) != 6:
+    if len(call.args) not in (6, 7):
         fail("wgmma: Hopper has no block-scaled MMA; drop SFA and SFB and scale D instead.")
     try:
         return _plan(call, context)
@@ -118,11 +124,11 @@ def _plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     analyzer = Analyzer()
     for var, extent in context.var_range_map.items():
         analyzer.bind(var, extent)
-    d_region, a_region, b_region, trans_a, trans_b, accum = call.args
+    d_region, a_region, b_region, *sparse, trans_a, trans_b, accum = call.args
     options = _options(call)
     span = _span(context)
     dtypes = [str(region.source.dtype) for region in (a_region, b_region, d_region)]
-    kind = wgmma_kind(*dtypes)
+    kind = wgmma_kind(*dtypes, sparse=bool(sparse))
     d = read_accumulator(d_region, span, analyzer)
     if not b_region.source.scope().startswith("shared"):
         fail(f"wgmma: B must be in shared memory, got scope '{b_region.source.scope()}'.")
@@ -135,11 +141,13 @@ def _plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
     else:
         fail(f"wgmma: A must be in registers or shared memory, got scope '{a_scope}'.")
     rows = d.m * span.count
-    if (a.mn, b.mn) != (rows, d.n) or a.k != b.k:
+    if (a.mn, b.mn) != (rows, d.n) or a.k * kind.k != b.k * kind.a_k:
+        held = "K / 2" if sparse else "K"
         fail(
-            f"wgmma: shapes disagree: D is {rows} x {d.n} (M x N), A {a.mn} x {a.k} (M x K), "
+            f"wgmma: shapes disagree: D is {rows} x {d.n} (M x N), A {a.mn} x {a.k} (M x {held}), "
             f"B {b.mn} x {b.k} (N x K)."
         )
+    metadata = _metadata(sparse[0], kind, rows, b.k, analyzer) if sparse else None
     emitter = WgmmaEmitter(
         kind,
         d.m,
@@ -150,7 +158,20 @@ def _plan(call: TilePrimitiveCall, context: DispatchContext) -> WgmmaPlan:
         (options["negate_a"], options["negate_b"]),
         options["satfinite"],
     )
-    return WgmmaPlan(emitter, span, d, a, b, accum, pending_groups(options["wait"]))
+    return WgmmaPlan(emitter, span, d, a, b, metadata, accum, pending_groups(options["wait"]))
+
+
+def _metadata(
+    region: TensorRegion, kind: WgmmaKind, rows: int, k: int, analyzer: Analyzer
+) -> Metadata:
+    metadata = read_metadata(region, kind, analyzer)
+    wanted = (rows, k // kind.k * kind.metadata_bytes)
+    if (metadata.rows, metadata.columns) != wanted:
+        fail(
+            f"wgmma: the metadata of A is {metadata.rows} x {metadata.columns} bytes; A of {rows} "
+            f"rows and K = {k} has {wanted[0]} x {wanted[1]}."
+        )
+    return metadata
 
 
 def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimFunc:
@@ -158,17 +179,21 @@ def gemm_async_wgmma(call: TilePrimitiveCall, context: DispatchContext) -> PrimF
     p = plan(TilePrimitiveCall.downcast(call), context)
     emitter = p.emitter
 
-    def rows_of_warpgroup() -> Any:
-        """A, from the first row of this warpgroup on."""
-        if p.span.count == 1 or isinstance(p.a, RegisterOperand):
-            return p.a
+    def first_row() -> Any:
+        """The first row of this warpgroup."""
+        if p.span.count == 1:
+            return 0
         # TVM can infer the extent of this id from any others that the kernel declares.
-        warpgroup = T.truncdiv(T.thread_id(), 128) - p.span.first_warp // 4
-        return replace(p.a, mn_start=p.a.mn_start + warpgroup * emitter.m)
+        return (T.truncdiv(T.thread_id(), 128) - p.span.first_warp // 4) * emitter.m
 
     def issue() -> None:
-        form = emitter.rs if isinstance(p.a, RegisterOperand) else emitter.ss
-        form(p.d, rows_of_warpgroup(), p.b, p.accum, wait=p.pending)
+        row, a, metadata = first_row(), p.a, p.metadata
+        if isinstance(a, SharedOperand):
+            a = replace(a, mn_start=a.mn_start + row)
+        if metadata is not None:
+            metadata = metadata.from_row(row)
+        form = emitter.rs if isinstance(a, RegisterOperand) else emitter.ss
+        form(p.d, a, p.b, p.accum, wait=p.pending, metadata=metadata)
 
     @T.prim_func(check_well_formed=False)
     def impl():

@@ -1,12 +1,14 @@
 """Every form of ``wgmma.mma_async`` as data (PTX ISA, "wgmma.mma_async" and its sub-sections).
 
+With a sparse A (``.sp``) the same types and widths exist, and an instruction consumes twice the K.
+
 A :class:`WgmmaKind` is one row of the manual's table of types; the compiler, the tests and the
 emulator only read it. Nothing else in warploom knows which shapes are legal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from warploom.errors import IllegalCombination
@@ -15,7 +17,7 @@ from warploom.target.swizzle import Major
 
 #: Rows of D that one instruction, issued by one warpgroup, computes.
 WGMMA_M = 64
-#: Bytes of K that one instruction consumes, for all dtypes.
+#: Bytes of a row of A that one instruction consumes, for all dtypes; of B too, unless A is sparse.
 WGMMA_K_BYTES = 32
 #: How many groups ``wgmma.wait_group`` may leave pending.
 WGMMA_PENDING = range(8)
@@ -56,6 +58,8 @@ class WgmmaKind:
         Whether MN-major shared operands exist (16-bit types only).
     negate : bool
         Whether ``imm-scale-a`` / ``imm-scale-b`` exist (floating-point types only).
+    sparse : bool
+        Whether A holds half of the elements of K, and metadata says which.
     """
 
     a: str
@@ -64,10 +68,12 @@ class WgmmaKind:
     n: tuple[int, ...]
     transpose: bool
     negate: bool
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         assert _ELEMENT[self.a][1] == _ELEMENT[self.b][1], "operands have the same width"
-        assert self.k * self.bits == 8 * WGMMA_K_BYTES, "K is 256 bits"
+        assert self.a_k * self.bits == 8 * WGMMA_K_BYTES, "A's part of K is 256 bits"
+        assert self.k == self.a_k * (2 if self.sparse else 1)
         assert self.transpose == (self.bits == 16), "only 16-bit operands can be MN-major"
         assert all(n % 8 == 0 and 8 <= n <= 256 for n in self.n)
         assert (self.d == "int32") == self.a.endswith("int8") and self.negate == (self.d != "int32")
@@ -79,8 +85,23 @@ class WgmmaKind:
 
     @property
     def k(self) -> int:
-        """Elements of K that one instruction consumes."""
+        """Elements of K that one instruction consumes: those of a row of B."""
+        return self.a_k * (2 if self.sparse else 1)
+
+    @property
+    def a_k(self) -> int:
+        """Elements of a row of A that one instruction consumes."""
         return 8 * WGMMA_K_BYTES // self.bits
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of metadata of a row of A for one instruction; 0 if A is not sparse."""
+        return (8 if self.bits == 8 else 4) if self.sparse else 0
+
+    @property
+    def selectors(self) -> int:
+        """Values of the sparsity selector: instructions whose metadata share a register."""
+        return 8 // self.metadata_bytes if self.sparse else 0
 
     @property
     def majors(self) -> tuple[Major, ...]:
@@ -115,7 +136,7 @@ class WgmmaKind:
             )
         shape = f"m{WGMMA_M}n{n}k{self.k}"
         types = f"{_ACCUMULATOR[self.d]}.{_ELEMENT[self.a][0]}.{_ELEMENT[self.b][0]}"
-        return f"wgmma.mma_async.sync.aligned.{shape}.{types}"
+        return f"wgmma.mma_async{'.sp' if self.sparse else ''}.sync.aligned.{shape}.{types}"
 
     def split_n(self, n: int, align: int = 8) -> tuple[int, ...]:
         """Widths of the fewest instructions, as equal as can be, that together cover ``n``.
@@ -163,12 +184,17 @@ WGMMA_KINDS: tuple[WgmmaKind, ...] = (
     *(WgmmaKind(a, b, "int32", _N_INT, False, negate=False) for a in _INT for b in _INT),
 )
 
-_BY_DTYPES = {(kind.a, kind.b, kind.d): kind for kind in WGMMA_KINDS}
-assert len(_BY_DTYPES) == len(WGMMA_KINDS) == 16
+#: The same with a sparse A: 2:4, or 1:2 of float32.
+WGMMA_SPARSE_KINDS = tuple(replace(kind, sparse=True) for kind in WGMMA_KINDS)
+
+_BY_DTYPES = {
+    (kind.a, kind.b, kind.d, kind.sparse): kind for kind in (*WGMMA_KINDS, *WGMMA_SPARSE_KINDS)
+}
+assert len(WGMMA_KINDS) == 16 and len(_BY_DTYPES) == 32
 
 
-def wgmma_kind(a: str, b: str, d: str) -> WgmmaKind:
-    """The row for operands of dtype ``a`` and ``b`` accumulated in ``d``.
+def wgmma_kind(a: str, b: str, d: str, sparse: bool = False) -> WgmmaKind:
+    """The row for operands of dtype ``a`` and ``b`` accumulated in ``d``; of a sparse A if asked.
 
     Raises
     ------
@@ -177,7 +203,7 @@ def wgmma_kind(a: str, b: str, d: str) -> WgmmaKind:
         operand pairs that exist.
     """
     a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
-    kind = _BY_DTYPES.get((a, b, d))
+    kind = _BY_DTYPES.get((a, b, d, sparse))
     if kind is not None:
         return kind
     accumulators = [k.d for k in WGMMA_KINDS if (k.a, k.b) == (a, b)]

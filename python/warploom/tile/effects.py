@@ -47,6 +47,8 @@ _OPERANDS: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 
 REDUCTIONS = ("sum", "max", "min")
+#: Arguments of an MMA with a sparse A: the result, A, B, metadata, and three flags.
+_SPARSE_ARGUMENTS = 7
 
 
 def known(call: TilePrimitiveCall) -> bool:
@@ -61,7 +63,15 @@ def destination(call: TilePrimitiveCall) -> TensorRegion:
 
 def sources(call: TilePrimitiveCall) -> list[TensorRegion]:
     """The tiles that a primitive reads."""
-    return [call.args[index] for index in _OPERANDS[op_name(call)][1]]
+    read = [call.args[index] for index in _OPERANDS[op_name(call)][1]]
+    metadata = sparse_metadata(call)
+    return read if metadata is None else [*read, metadata]
+
+
+def sparse_metadata(call: TilePrimitiveCall) -> TensorRegion | None:
+    """The metadata of an MMA's sparse A, which follows the operands; None if A is dense."""
+    sparse = op_name(call) == "gemm_async" and len(call.args) == _SPARSE_ARGUMENTS
+    return call.args[3] if sparse else None
 
 
 def accumulates(call: TilePrimitiveCall) -> Any:

@@ -17,7 +17,7 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.effects import Effects, accumulates, effects
+from warploom.tile.effects import Effects, accumulates, effects, sparse_metadata
 from warploom.tile.mbarriers import Operation
 from warploom.tile.nest import ElementStore, Part, stores_of
 from warploom.tile.scopes import is_shared
@@ -105,7 +105,7 @@ class Load(_Copying):
 
 
 class Mma(_Primitive):
-    """``gemm_async``: D = A B, or D += A B."""
+    """``gemm_async``: D = A B, or D += A B. A may be sparse."""
 
     @property
     def d(self) -> Buffer:
@@ -116,6 +116,11 @@ class Mma(_Primitive):
     def operands(self) -> tuple[TensorRegion, TensorRegion]:
         """A and B."""
         return tuple(self.raw.args[1:3])
+
+    @property
+    def metadata(self) -> TensorRegion | None:
+        """Which elements of K a sparse A holds; None if A is dense."""
+        return sparse_metadata(self.raw)
 
     @property
     def transposed(self) -> tuple[bool, bool]:

@@ -196,9 +196,10 @@ class _Reader:
             mma = visit.statement
             a, b = mma.operands
             rows, columns = (int(extent) for _, extent in ir.ranges(mma.raw.args[0])[-2:])
-            deep = ir.ranges(a)[-2 if mma.transposed[0] else -1][1]
+            deep = ir.ranges(b)[-2 if mma.transposed[1] else -1][1]
             dtypes = str(a.source.dtype), str(b.source.dtype), str(mma.d.dtype)
-            made = Mma(wgmma_kind(*dtypes), rows, columns, int(deep), not is_shared(a.source))
+            kind = wgmma_kind(*dtypes, sparse=mma.metadata is not None)
+            made = Mma(kind, rows, columns, int(deep), not is_shared(a.source))
             found[made] = found.get(made, 0.0) + visit.times / self.steps
         return tuple(mma._replace(times=times) for mma, times in found.items())
 

@@ -12,7 +12,7 @@ import numpy as np
 from tvm.ir import TensorRegion
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
-from warploom.errors import TileProgramError
+from warploom.errors import IllegalCombination, TileProgramError
 from warploom.language.interpreter.barriers import complete_bytes
 from warploom.language.interpreter.order import ORDERED
 from warploom.language.interpreter.region import Region
@@ -24,9 +24,11 @@ from warploom.language.rules.operands import (
     require_gemm,
     require_reduction,
     require_select,
+    require_sparse,
     require_steps,
 )
 from warploom.language.values.dtypes import convert
+from warploom.sparse import decompress
 from warploom.tile.updates import REDUCE
 from warploom.tile_primitives import BLOCKS
 
@@ -69,16 +71,28 @@ def _strided_copy(evaluate: Running, call: TilePrimitiveCall) -> None:
 
 
 def _gemm_async(evaluate: Running, args: list[Any]) -> None:
-    acc, a, b = (Region.of(evaluate, argument) for argument in args[:3])
-    trans_a, trans_b, accumulate = (bool(evaluate(argument)) for argument in args[3:])
-    require_gemm(acc.operand, a.operand, b.operand, trans_a, trans_b)
+    *operands, trans_a, trans_b, accum = args
+    acc, a, b, *sparse = (Region.of(evaluate, argument) for argument in operands)
+    trans_a, trans_b, accumulate = (bool(evaluate(flag)) for flag in (trans_a, trans_b, accum))
+    require = require_sparse if sparse else require_gemm
+    require(*(each.operand for each in (acc, a, b, *sparse)), trans_a, trans_b)
     left, right = a.matrix(), b.matrix()
     left, right = (left.T if trans_a else left), (right.T if trans_b else right)
+    if sparse:
+        left = _dense(left, sparse[0])
     # Sums of 8-bit products are exact in float64 too. einsum does without BLAS, whose threads cost
     # more than they gain on tiles.
     result = np.einsum("mk,nk->mn", left.astype(np.float64), right.astype(np.float64))
     result = acc.matrix().astype(np.float64) + result if accumulate else result
     acc.write(result.astype(np.int64) if acc.dtype.kind == "i" else result)
+
+
+def _dense(values: np.ndarray, metadata: Region) -> np.ndarray:
+    """The matrix of which a sparse A holds half of the elements."""
+    try:
+        return decompress(values, metadata.matrix())
+    except IllegalCombination as error:
+        raise TileProgramError(f"gemm_async, {metadata.storage.name}: {error}") from error
 
 
 def _elementwise(function: Callable, wide: bool, evaluate: Running, args: list[Any]) -> None:

@@ -20,6 +20,7 @@ from warploom.language.rules.operands import (
     require_gemm,
     require_reduction,
     require_select,
+    require_sparse,
     require_steps,
 )
 from warploom.language.rules.order import (
@@ -30,6 +31,7 @@ from warploom.language.rules.order import (
 )
 from warploom.language.rules.ranges import require_region
 from warploom.language.rules.scopes import TILES
+from warploom.tile.effects import sparse_metadata
 from warploom.tile_primitives import ATOMICS, BLOCKS, BUILDERS, POSITIONS, SCANS
 
 #: Element-wise primitives, which take tiles and numbers.
@@ -54,13 +56,13 @@ def require_primitive(call: TilePrimitiveCall) -> str:
             f"{name} has the scope {call.scope.name}; write Tx.cta.{name}, for the CTA executes a "
             "tile program as a whole."
         )
-    if name == "gemm_async" and len(call.args) != 6:
+    if name == "gemm_async" and len(call.args) not in (6, 7):
         raise TileProgramError("gemm_async with scale factors is no part of tile programs.")
     if name == "gemm_async" and call.config:
         option, value = next(iter(call.config.items()))
         raise TileProgramError(
             f"gemm_async of a tile program has the option {option}={value}; it takes transA, "
-            "transB and accum only: the passes place the waits, and signs and clamps belong to "
+            "transB, accum and sparse only: the passes place the waits, and signs and clamps belong to "
             "the epilogue."
         )
     return name
@@ -82,7 +84,8 @@ def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrim
             require_steps(name, *operands, tuple(map(int, call.config["steps"])))
         require_copy(*operands)
     elif name == "gemm_async":
-        require_gemm(*operands, *map(_constant_flag, ("transA", "transB"), call.args[3:5]))
+        require = require_gemm if sparse_metadata(call) is None else require_sparse
+        require(*operands, *map(_constant_flag, ("transA", "transB"), call.args[-3:-1]))
     elif BLOCKS in call.config:
         pass  # as passes write it
     elif name in REDUCTIONS:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warploom.errors import TileProgramError
 from warploom.language.rules.scopes import ACCUMULATORS, SHARED, TILES, shape_text
+from warploom.sparse import SPARSITY
 from warploom.target import TMA
 
 #: Dtypes of A and B -> dtypes of the accumulator, as tensor cores have them.
@@ -103,8 +104,13 @@ def require_steps(name: str, dst: Operand, src: Operand, steps: Sequence[int]) -
         )
 
 
-def require_gemm(acc: Operand, a: Operand, b: Operand, trans_a: bool, trans_b: bool) -> None:
-    """``gemm_async``: scopes, dtypes that tensor cores have, and extents that fit."""
+def require_gemm(
+    acc: Operand, a: Operand, b: Operand, trans_a: bool, trans_b: bool, k: str = "K"
+) -> None:
+    """``gemm_async``: scopes, dtypes that tensor cores have, and extents that fit.
+
+    ``k`` is what the error calls the columns of A.
+    """
     if acc.scope not in ACCUMULATORS:
         raise TileProgramError(
             f"gemm_async writes {acc.name} in scope {acc.scope}; it must be an accumulator."
@@ -130,8 +136,43 @@ def require_gemm(acc: Operand, a: Operand, b: Operand, trans_a: bool, trans_b: b
     left, right = (left[::-1] if trans_a else left), (right[::-1] if trans_b else right)
     if not (equal((left[0], right[0]), c) and equal(left[1:], right[1:])):
         raise TileProgramError(
-            f"gemm_async of A, {a.name}, [M, K] = {shape_text(left)} and B, {b.name}, [N, K] = "
+            f"gemm_async of A, {a.name}, [M, {k}] = {shape_text(left)} and B, {b.name}, [N, K] = "
             f"{shape_text(right)} does not fit {acc.name}, [M, N] = {shape_text(c)}."
+        )
+
+
+def require_sparse(
+    acc: Operand, a: Operand, b: Operand, metadata: Operand, trans_a: bool, trans_b: bool
+) -> None:
+    """``gemm_async`` with ``sparse=``: A holds half of the elements of K, metadata says which."""
+    if a.scope not in SHARED:
+        raise TileProgramError(
+            f"gemm_async with sparse= has A, {a.name}, in scope {a.scope}; a sparse A must be "
+            "shared."
+        )
+    if metadata.scope not in SHARED or metadata.dtype != "uint8":
+        raise TileProgramError(
+            f"gemm_async has the metadata {metadata.name}, of dtype {metadata.dtype} in scope "
+            f"{metadata.scope}; it must be uint8 and shared, as warploom.sparse.compress makes it."
+        )
+    if a.dtype not in SPARSITY:
+        raise TileProgramError(
+            f"gemm_async of a sparse A, {a.name}, of dtype {a.dtype}; sparse MMAs take "
+            f"{', '.join(SPARSITY)}."
+        )
+    rule = SPARSITY[a.dtype]
+    shape = a.matrix("operand A")
+    rows, held = shape[::-1] if trans_a else shape
+    k = None if held is None else 2 * held
+    whole = (rows, k) if not trans_a else (k, rows)
+    require_gemm(acc, replace(a, extent=whole), b, trans_a, trans_b, "K / 2, here doubled")
+    columns = None if k is None else rule.metadata_columns(k)
+    found = metadata.matrix("the metadata")
+    if (k or 0) % rule.metadata_unit or not equal(found, (rows, columns)):
+        raise TileProgramError(
+            f"gemm_async has the metadata {metadata.name} of extents {shape_text(found)}; for A, "
+            f"{a.name}, of dtype {a.dtype} with M = {rows} and K = {k} it must have [M, K / "
+            f"{rule.metadata_unit}]."
         )
 
 

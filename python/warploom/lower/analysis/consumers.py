@@ -34,12 +34,20 @@ def consumer_tiles(program: TileProgram, plan: PipelinePlan) -> list[Stmt]:
 
 
 def read_by_threads(ring: Ring, plan: PipelinePlan) -> bool:
-    """Whether threads read a tile of a ring themselves, beside the tensor core."""
+    """Whether threads read a tile of a ring themselves, beside the tensor core.
+
+    They read the metadata of a sparse A, too.
+    """
     return any(
         statement.effects.reads & set(ring.tiles)
         for use in plan.uses if use.ring is ring
         for statement in use.block
         if not isinstance(statement, (Mma, Load, Allocation))
+    ) or any(
+        statement.metadata is not None and statement.metadata.source in ring.tiles
+        for use in plan.uses if use.ring is ring
+        for statement in walk(use.block)
+        if isinstance(statement, Mma)
     )
 
 

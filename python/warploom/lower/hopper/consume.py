@@ -182,7 +182,9 @@ class Consumer:
         """An MMA as a group of its own, after the writes of threads to its registers."""
         fence = ir.evaluate(T.ptx.wgmma.fence.sync.aligned())
         commit = ir.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-        return [*pin(waits.operands), fence, self._placed(mma), commit]
+        # Threads load the metadata of a sparse A first; that fence is part of the MMA.
+        fences = [fence] if mma.metadata is None else []
+        return [*pin(waits.operands), *fences, self._placed(mma), commit]
 
     def _placed(self, statement: Statement) -> Stmt:
         """A statement with the current stage in place of each tile."""

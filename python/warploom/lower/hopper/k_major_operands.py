@@ -159,7 +159,8 @@ class _Rewriting:
             before += [(nest, b.source) for nest in nests]
             b, along_k[1] = ir.whole(tile), True
         flags = [tirx.const(not k, "bool") for k in along_k]
-        return before, tile_call(mma.raw, mma.raw.args[0], a, b, *flags, mma.raw.args[-1])
+        d, _, _, *metadata = mma.raw.args[:-3]
+        return before, tile_call(mma.raw, d, a, b, *metadata, *flags, mma.raw.args[-1])
 
     def _transposed(self, operand: TensorRegion, in_order_of_a: bool) -> tuple[list[Stmt], Buffer]:
         """A tile ``[mn, k]`` of a region ``[k, mn]``, and the nest that writes it, if it is new."""

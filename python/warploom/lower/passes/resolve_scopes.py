@@ -213,10 +213,11 @@ def _region(
         if tile.source in split.rows:
             ranges[split.along(tile.source)] = (0, split.rows[tile.source])
         return ir.region(split.parts[tile.source], *ranges)
-    if isinstance(view(call), Mma):
-        if position != 1:
+    if isinstance(mma := view(call), Mma):
+        is_metadata = mma.metadata is not None and tile.same_as(mma.metadata)
+        if position != 1 and not is_metadata:
             return tile
-        along = len(ranges) - (1 if bool(call.args[-3]) else 2)
+        along = len(ranges) - (1 if mma.transposed[0] and not is_metadata else 2)
     elif first in split.transposed:
         along = len(ranges) - 1
     else:

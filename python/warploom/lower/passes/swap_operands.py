@@ -111,7 +111,8 @@ def _allows(statement: Statement, tile: Buffer) -> bool:
             return statement.allocates
         case Mma(d=d, operands=operands):
             shared = all(is_shared(operand.source) for operand in operands)
-            return shared and d.same_as(tile) and is_whole(statement.raw.args[0])
+            whole = d.same_as(tile) and is_whole(statement.raw.args[0])
+            return shared and whole and statement.metadata is None
         case Store(source=source):
             return is_whole(source)
         case Nest():
