@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.tirx import Buffer
+from tvm.tirx import Buffer, Stmt
 
 from warploom.lower.analysis.alternating import alternating
 from warploom.lower.analysis.own_barriers import own_tiles
@@ -59,6 +59,7 @@ from warploom.tile.statement import (
     SliceStep,
     Statement,
     While,
+    walk,
 )
 
 #: Iterations of a loop that are looked at before it is drained. All programs known need two.
@@ -91,6 +92,8 @@ class _Analysis:
         self.computed = computed_tiles(program)
         self.now = InFlight()
         self.wait_plan = WaitPlan()
+        #: MMA with a sparse A -> what stands for its registers of metadata.
+        self.metadata: dict[Stmt, Buffer] = {}
         #: Tile with two copies -> what stands for the copy that an iteration does not use.
         self.other: dict[Buffer, Buffer] = {}
         #: The tiles of two copies of the loop whose body the current statement is a part of.
@@ -157,8 +160,9 @@ class _Analysis:
 
     def _mma(self, mma: Mma, waits: Waits) -> None:
         effects, now = mma.effects, self.now
-        own = Effects(effects.reads - effects.writes, effects.writes)
-        waits.before = now.before_mma(own)
+        metadata = self._metadata_registers(mma)
+        own = Effects((effects.reads - effects.writes) | metadata, effects.writes)
+        waits.before = [*now.before(Effects(frozenset(), metadata)), *now.before_mma(own)]
         older = bool(now.held)
         now.issue(Group(own.reads, own.writes))
         # Stages that earlier MMAs read are released while this one runs.
@@ -167,6 +171,18 @@ class _Analysis:
         # The compiler may keep scale-d, an integer, in a register of D that has the same value.
         words = {tile for tile in effects.writes if str(tile.dtype) != "float32"}
         waits.operands = frozenset(((effects.reads | words) & self.computed) - under_way)
+
+    def _metadata_registers(self, mma: Mma) -> frozenset[Buffer]:
+        """What stands for the registers of metadata that threads load before an MMA.
+
+        The manual does not say when the tensor core reads them, so they stay as they are until it
+        has finished, like those of A.
+        """
+        if mma.metadata is None:
+            return frozenset()
+        name = f"{mma.metadata.source.name}_registers"
+        made = self.metadata.setdefault(mma.raw, tirx.decl_buffer((1,), "uint32", name))
+        return frozenset({made})
 
     def _close(self, use: RingUse) -> Close:
         """A stage is released now, or when the MMAs that read it are complete."""
@@ -209,8 +225,10 @@ class _Analysis:
         """Return the MMAs in flight at the end of the last iteration, and the waits of each end."""
         in_turn = alternating(loop)
         touched = touched_by_threads(loop.body)
+        mmas = (mma for mma in walk(loop.body) if isinstance(mma, Mma))
+        metadata = frozenset().union(*map(self._metadata_registers, mmas))
         # Threads wait for the copy that they write where they write it.
-        touched = Effects(touched.reads, touched.writes - in_turn)
+        touched = Effects(touched.reads, (touched.writes - in_turn) | metadata)
         self.in_turn = in_turn
         for tile in in_turn - set(self.other):
             self.other[tile] = tirx.decl_buffer(tile.shape, str(tile.dtype), f"other_{tile.name}")
