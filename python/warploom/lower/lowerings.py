@@ -61,9 +61,9 @@ LOWERINGS: dict[str, tuple[Factory, ...]] = {
         *_BEFORE_ROLES, transform.IgnoreRoleHints, transform.Multistage, *_LAST,
     ),
     TENSOR_MEMORY: (
-        *_BEFORE_GRID, transform.ShareOperands, transform.SqueezeVectors, transform.ChooseGrid,
-        transform.PairCTAs, *_BEFORE_ROLES, transform.IgnoreRoleHints,
-        transform.ResolveTensorMemory, transform.SpecializeWarps, *_LAST,
+        *_BEFORE_GRID, transform.DecompressOperands, transform.ShareOperands,
+        transform.SqueezeVectors, transform.ChooseGrid, transform.PairCTAs, *_BEFORE_ROLES,
+        transform.IgnoreRoleHints, transform.ResolveTensorMemory, transform.SpecializeWarps, *_LAST,
     ),
     BY_HAND: (transform.ResolveByHand, *_LAST[1:]),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from warploom.language.exits import without_exits
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
 from warploom.language.single_stores import with_single_stores
+from warploom.lower.blackwell.decompress_operands import decompress_operands
 from warploom.lower.blackwell.pair_ctas import pair_ctas
 from warploom.lower.blackwell.resolve_tensor_memory import resolve_tensor_memory
 from warploom.lower.blackwell.share_operands import share_operands
@@ -171,6 +172,7 @@ def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:
 
 Canonicalize = _factory("Canonicalize", canonicalize)
 CheckBarriers = _factory("CheckBarriers", check_own_barriers)
+DecompressOperands = _factory("DecompressOperands", decompress_operands)
 ShareOperands = _factory("ShareOperands", share_operands)
 KMajorOperands = _factory("KMajorOperands", k_major_operands)
 AlternateOperands = _factory("AlternateOperands", alternate_operands)

@@ -20,6 +20,7 @@ from tvm.script.tirx import tile as Tx
 from tests.shared.philox import first_word
 from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
 from warploom import language as wl
+from warploom.sparse import compress, decompress, prune_2_4
 
 Model = dict[str, Any]
 
@@ -67,7 +68,14 @@ class Draft:
         self.n = self._ragged(self.columns, self.bn, 16 if self.by_tma else pick(16, 16, 2))
         trips = max(self.trips, 1)
         step = 16 if self.by_tma else pick(16, 16, 16, 4, 1)
+        # Of its own generator: other programs are as they were without sparse operands.
+        sparse = self.rng.spawn(1)[0].integers(5) == 0
+        self.sparse = bool(sparse) and not (self.few or self.by_tma)
+        if self.sparse:
+            self.bk, step = max(self.bk, 64 if self.byte else 32), 16
         self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
+        #: K of A and of its tile, as they are stored.
+        self.held = (self.k // 2, self.bk // 2) if self.sparse else (self.k, self.bk)
         self.symbolic = not self.trans_a and pick(False, True)
 
     def pick(self, *choices: Any) -> Any:
@@ -90,7 +98,8 @@ class Draft:
         )
 
     def _dimensions(self, name: str) -> str:
-        return {"A": "km" if self.trans_a else "mk", "C": "mn", "R": "mn", "Column": "m"}.get(
+        a = "km" if self.trans_a else "mk"
+        return {"A": a, "E": "m ", "C": "mn", "R": "mn", "Column": "m"}.get(
             name, "  "
         )[: 1 if name in ("Row", "Column") else 2]
 
@@ -113,7 +122,8 @@ def random_program(rng: np.random.Generator, by_tma: bool = False) -> Case:
     TMA's, or CTAs that share tiles.
     """
     draft = Draft(rng, by_tma)
-    draft.buffer("A", (draft.k, draft.m) if draft.trans_a else (draft.m, draft.k), draft.dtype)
+    deep, _ = draft.held
+    draft.buffer("A", (deep, draft.m) if draft.trans_a else (draft.m, deep), draft.dtype)
     _main_loop(draft)
     for step in rng.permutation(list(_INTEGER_STEPS if draft.integer else _STEPS))[:3]:
         _STEPS[step](draft)
@@ -154,9 +164,11 @@ def _main_loop(draft: Draft) -> None:
     clipped = d.pick(False, False, True)
     held = clipped and not d.trans_a and not d.few
     scope = d.pick("shared", "fragment") if held else "shared"
+    scope = "shared" if d.sparse else scope
     # A tile may come in parts of some rows: all by TMA, or by threads.
     rows = 0 if d.trans_a or d.by_tma else d.pick(0, 0, 0, 1, 8, d.bm)
-    a_tile = (d.bk, d.bm) if d.trans_a else (d.bm, d.bk)
+    _, a_bk = d.held
+    a_tile = (a_bk, d.bm) if d.trans_a else (d.bm, a_bk)
     b_tile = (d.bk, d.bn) if d.trans_b else (d.bn, d.bk)
     d.tile("A_s", a_tile, d.dtype, "shared")
     d.tile(
@@ -176,15 +188,25 @@ def _main_loop(draft: Draft) -> None:
         "n": f"bj * {d.bn} : bj * {d.bn} + {d.bn}",
         "k": f"k * {d.bk} : k * {d.bk} + {d.bk}",
     }
-    a_at = f"{at['k']}, {at['m']}" if d.trans_a else f"{at['m']}, {at['k']}"
+    a_k = f"k * {a_bk} : k * {a_bk} + {a_bk}"
+    a_at = f"{a_k}, {at['m']}" if d.trans_a else f"{at['m']}, {a_k}"
     b_at = f"{at['k']}, {at['n']}" if d.trans_b else f"{at['n']}, {at['k']}"
     if rows:
         first = f"bi * {d.bm} + part * {rows}"
         d.add(f"for part in T.serial({d.bm // rows}):", indent=loop)
-        d.add(f"Tx.cta.copy_async(A_s[part * {rows} : part * {rows} + {rows}, 0:{d.bk}], "
-              f"A[{first} : {first} + {rows}, {at['k']}])", indent=loop + 1)  # fmt: skip
+        d.add(f"Tx.cta.copy_async(A_s[part * {rows} : part * {rows} + {rows}, 0:{a_bk}], "
+              f"A[{first} : {first} + {rows}, {a_k}])", indent=loop + 1)  # fmt: skip
     else:
         d.add(f"Tx.cta.copy_async(A_s, A[{a_at}])", indent=loop)
+    if d.sparse:
+        width = d.bk // 8
+        d.buffer("E", (d.m, d.k // 8), "uint8")
+        d.values["E"] = lambda rng: compress(
+            prune_2_4(rng.standard_normal((d.m, d.k)).astype("float16"))
+        )[1]
+        d.tile("E_s", (d.bm, width), "uint8", "shared")
+        d.add(f"Tx.cta.copy_async(E_s, E[{at['m']}, k * {width} : k * {width} + {width}])",
+              indent=loop)  # fmt: skip
     a = "A_s"
     if clipped:
         a = "A_c"
@@ -210,6 +232,7 @@ def _main_loop(draft: Draft) -> None:
         target = "part" if partial else f"acc{suffix}"
         accum = "False" if partial else "True" if zeroed else "k > 0"
         flags = f"transA={d.trans_a}, transB={d.trans_b}, accum={accum}"
+        flags += ", sparse=E_s" if d.sparse else ""
         d.add(f"Tx.cta.gemm_async({target}, {a}, {b}, {flags})", indent=loop)
     if partial:
         d.add("Tx.cta.max(best, part, axes=(1,), accum=True)", indent=loop)
@@ -219,7 +242,8 @@ def _main_loop(draft: Draft) -> None:
         d.outputs["Best"] = lambda s: s["best"][:, : d.m]
 
     def model(s: Model) -> None:
-        left = _padded(s["A"].T if d.trans_a else s["A"], d.bm, d.bk)
+        left = s["A"].T if d.trans_a else s["A"]
+        left = _padded(decompress(left, s["E"]) if d.sparse else left, d.bm, d.bk)
         left = np.maximum(left, 0) if clipped and not d.float8 else left
         s["best"] = np.zeros((d.columns, len(left)))
         for name, acc in (("B", "acc"), ("B2", "acc2"))[:products]:
