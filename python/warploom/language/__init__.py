@@ -61,8 +61,8 @@ Statements
 ``Tx.cta.gemm_async(acc, A, B, transA=, transB=, accum=)``
     ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or
     a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions. With
-    ``sparse=E``, A is ``[M, K / 2]`` in shared memory, and E, uint8 ``[M, K / 8]`` there, says which
-    two of each four elements of K it holds (:mod:`warploom.sparse`).
+    ``sparse=E``, A is ``[M, K / 2]`` in shared memory, and E, uint8 ``[M, K / 8]`` there, says
+    which two of each four elements of K it holds (:mod:`warploom.sparse`).
 ``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum sqrt exp exp2 log2 reciprocal
 silu select``
     Elementwise, into a tile; operands are broadcast as NumPy does.

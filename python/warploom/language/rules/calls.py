@@ -62,8 +62,8 @@ def require_primitive(call: TilePrimitiveCall) -> str:
         option, value = next(iter(call.config.items()))
         raise TileProgramError(
             f"gemm_async of a tile program has the option {option}={value}; it takes transA, "
-            "transB, accum and sparse only: the passes place the waits, and signs and clamps belong to "
-            "the epilogue."
+            "transB, accum and sparse only: the passes place the waits, and signs and clamps "
+            "belong to the epilogue."
         )
     return name
 
