@@ -34,7 +34,7 @@ def test_a_pruned_matrix_is_what_its_compressed_form_stands_for(dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compressed_matrices_go_through_dense_ones(dtype, rng):
-    """Any values with any metadata have a dense matrix; without zeros it has one compressed form."""
+    """Any values with any metadata have a dense matrix; without zeros it has one such form."""
     rule = sparsity(dtype)
     k = 6 * rule.metadata_unit
     values = random_array(rng, (5, k // 2), dtype)
