@@ -18,7 +18,7 @@ WIDTH = 8  # columns that one tcgen05.ld or st moves
 
 def opcode(mma, suffix=""):
     """The instruction with its modifiers."""
-    parts = ["tcgen05.mma", *(["ws"] if mma.ws else []), f"cta_group::{mma.cta_group}"]
+    parts = ["tcgen05.mma", *(["ws"] if mma.ws else []), *(["sp"] if mma.sparse else []), f"cta_group::{mma.cta_group}"]
     parts.append(f"kind::{mma.kind}")
     if mma.vectors:
         parts += ["block_scale", f"scale_vec::{mma.vectors}X"]
@@ -27,13 +27,14 @@ def opcode(mma, suffix=""):
 
 def instruction(mma, words, suffix=""):
     """The instruction on the allocation at %r1 and the shared memory at %r2, enabled by %p1."""
-    a, b, d, idesc, zero, scale_a, scale_b, *disabled = words
+    a, b, d, idesc, zero, scale_a, scale_b, *disabled, metadata = words
     lines = [f"shr.u32 %r3, %r2, 4;\ncvt.u64.u32 %d3, %r3;\nadd.s64 %d2, %d3, {b};"]
     place = f"[%r4+{a}]"
     if not mma.a_in_tensor_memory:
         lines.append(f"add.s64 %d1, %d3, {a};")
         place = "%d1"
-    operands = [f"[%r4+{d}]", place, "%d2", str(idesc)]
+    sparse = [f"[%r4+{metadata}]"] if mma.sparse else []
+    operands = [f"[%r4+{d}]", place, "%d2", *sparse, str(idesc)]
     if mma.vectors:
         operands += [f"[%r4+{scale_a}]", f"[%r4+{scale_b}]", "%p1"]
     elif mma.ws:

@@ -67,11 +67,18 @@ class Mma:
     max_shift: int = 0
     zero_columns: int = 0
     ashift: bool = False
+    sparse: bool = False
+    selector: int = 0
     disabled: tuple[int, ...] = field(default=(0,) * 8)
 
     @property
     def k(self) -> int:
         return K[self.kind]
+
+    @property
+    def b_k(self) -> int:
+        """Elements of a row of B."""
+        return 2 * self.k if self.sparse else self.k
 
     @property
     def rows(self) -> int:
@@ -91,6 +98,7 @@ class Mma:
         codes = OPERANDS[self.kind]
         bits = codes[self.a] << 7 | codes[self.b] << 10 | self.n // 8 << 17 | self.m // 16 << 24
         bits |= self.negate[0] << 13 | self.negate[1] << 14
+        bits |= self.sparse << 2 | self.selector
         bits |= (self.majors[0] is Major.MN) << 15 | (self.majors[1] is Major.MN) << 16
         if self.vectors:
             return bits | (self.scale == E8M0) << 23 | self.ids[0] << 29 | self.ids[1] << 4
@@ -151,8 +159,8 @@ class SharedOperand:
     def __init__(self, rng, geometry, mma, index, rows, start):
         dtype, major, swizzle = (mma.a, mma.b)[index], mma.majors[index], mma.swizzles[index]
         narrow = dtype in NARROW
-        storage, k = ("uint8", 32) if narrow else (STORAGE[dtype], mma.k)
-        columns = swizzle.row_bytes * k // 32
+        storage, k = ("uint8", 32) if narrow else (STORAGE[dtype], mma.b_k if index else mma.k)
+        columns = swizzle.row_bytes * (32 if narrow else mma.k) // 32
         if major is Major.K:
             atoms = -(-k // columns) + int(geometry.integers(0, 2))
             extents = rows + 8 * int(geometry.integers(0, 3)), max(atoms * columns, k)
@@ -181,6 +189,10 @@ class TensorMemory:
         self.cells = rng.integers(0, 1 << 32, (ctas, LANES, COLUMNS), "uint32")
         self._next = int(rng.integers(0, 5))
 
+    @property
+    def next(self):
+        return self._next
+
     def take(self, columns):
         start, self._next = self._next, self._next + columns
         assert self._next <= COLUMNS
@@ -202,6 +214,40 @@ def write_tensor_a(rng, mma, tensor):
         lanes = lane[:, bank * mma.n // banks]
         tensor.cells[:, lanes, start : start + 8] = words
     return start, values
+
+
+def write_metadata(rng, mma, tensor):
+    """Put the metadata of A into tensor memory; returns its column and the places in K ``[m, k]``.
+
+    A group of elements of K is four of which two are held, or two of which one is, of tf32.
+    """
+    group, held = (2, 1) if mma.a == "tf32" else (4, 2)
+    groups = mma.b_k // group
+    picked = rng.permuted(np.tile(np.arange(group), (mma.m, groups, 1)), axis=2)[..., :held]
+    places = (picked + group * np.arange(groups)[:, None]).reshape(mma.m, mma.k)
+    low, high = picked[..., 0], picked[..., -1]
+    nibbles = np.where(low, 0xE, 0x4) if held == 1 else low | high << 2
+    shifts = 4 * np.arange(8, dtype="uint32")
+    tensor.take(tensor.next % 2)
+    start = tensor.take(2)
+    for cta, part in enumerate(np.split(nibbles.astype("uint32"), mma.cta_group)):
+        if STORAGE[mma.a] in ("float16", "bfloat16", "float32"):
+            # [group of 16 rows, half, row of 8, half of K, chunk]
+            parts = part.reshape(8, 2, 8, 2, 4)
+            words = (parts << shifts[:4]).sum(-1)
+            words = (words[:, 0] | words[:, 1] << 16).transpose(0, 2, 1).reshape(LANES)
+            tensor.cells[cta, :, start + mma.selector] = words
+        else:
+            words = (part.reshape(LANES, 2, 8) << shifts).sum(-1)
+            tensor.cells[cta, :, start : start + 2] = words
+    return start, places
+
+
+def spread(a, places, k):
+    """The dense ``[banks, m, k]`` of held elements."""
+    dense = np.zeros((*a.shape[:2], k))
+    np.put_along_axis(dense, np.broadcast_to(places, a.shape), a, axis=2)
+    return dense
 
 
 def random_scales(rng, shape, dtype):
@@ -329,10 +375,14 @@ def run(rng, mma: Mma, execute: Callable[..., np.ndarray] | None = None, repeat:
     scale_columns, scales = (0, 0), ()
     if mma.vectors:
         scale_columns, *scales = write_scales(rng, mma, tensor)
+    metadata = 0
+    if mma.sparse:
+        metadata, places = write_metadata(rng, mma, tensor)
+        a = spread(a, places, mma.b_k)
     before = tensor.cells.copy()
     c = read_d(mma, np.roll(before, -d_column, axis=2))
     words = [a_descriptor, b_descriptor, d_column, mma.instruction, mma.zero_columns]
-    words += [*scale_columns, *mma.disabled]
+    words += [*scale_columns, *mma.disabled, metadata]
     after = (execute or partial(call, repeat=repeat))(mma, words, shared, before)
     actual = read_d(mma, np.roll(after, -d_column, axis=2))
     return Run(actual, accumulate(mma, a, b, c, scales), before, after, a_column, d_column)
@@ -340,8 +390,8 @@ def run(rng, mma: Mma, execute: Callable[..., np.ndarray] | None = None, repeat:
 
 def call(mma, words, shared, cells, repeat=1):
     """Execute on given operands and memories; returns the cells of all tensor memories."""
-    names = ("ws", "a_in_tensor_memory", "ashift", "accumulate")
-    modifiers = [name for name in names if getattr(mma, name)]
+    names = ("sp", "ws", "a_in_tensor_memory", "ashift", "accumulate")
+    modifiers = [name for name in names if getattr(mma, "sparse" if name == "sp" else name)]
     result = emulator_function("umma")(
         *(mma.kind, mma.cta_group, mma.vectors, mma.scale_input, " ".join(modifiers)),
         np.array(words, "uint64").tobytes(),

@@ -23,7 +23,13 @@ from warploom.target.tvm_target import (
     gpu_of,
     target_from_device,
 )
-from warploom.target.wgmma import WGMMA_KINDS, WGMMA_M, WgmmaKind, wgmma_kind
+from warploom.target.wgmma import (
+    WGMMA_KINDS,
+    WGMMA_M,
+    WGMMA_SPARSE_KINDS,
+    WgmmaKind,
+    wgmma_kind,
+)
 
 __all__ = [
     "ARCHS",
@@ -35,6 +41,7 @@ __all__ = [
     "TMA",
     "WGMMA_KINDS",
     "WGMMA_M",
+    "WGMMA_SPARSE_KINDS",
     "Arch",
     "Gpu",
     "Major",

@@ -29,6 +29,7 @@ UmmaForm form_of(const String& kind, int cta_group, int scale_vectors, int scale
                  const String& modifiers) {
   const UmmaForm form{kind_of(kind),
                       cta_group,
+                      has_word(modifiers, "sp"),
                       has_word(modifiers, "ws"),
                       has_word(modifiers, "a_in_tensor_memory"),
                       has_word(modifiers, "ashift"),
@@ -48,14 +49,14 @@ Array<int64_t> shape_of(const String& kind, int cta_group, int scale_vectors,
   });
 }
 
-// A, B, D, instruction descriptor, zero-column mask, scale factors of A and of B, and the eight
-// words of disabled lanes, each as 64 bits.
+// A, B, D, instruction descriptor, zero-column mask, scale factors of A and of B, the eight words of
+// disabled lanes, and the metadata of A, each as 64 bits.
 UmmaOperands operands_of(const Bytes& bytes, bool accumulate) {
   const std::vector<uint64_t> values = unpack_bytes<uint64_t>(bytes);
-  if (values.size() != 15) fault("tcgen05.mma needs 15 operands, it has %zu", values.size());
+  if (values.size() != 16) fault("tcgen05.mma needs 16 operands, it has %zu", values.size());
   const auto word = [&values](std::size_t i) { return static_cast<uint32_t>(values[i]); };
   UmmaOperands operands{values[0], values[1], word(2), word(3), accumulate,
-                        {},        values[4], word(5), word(6)};
+                        {},        values[4], word(5), word(6),  word(15)};
   for (std::size_t i = 0; i < 8; ++i) operands.disabled_lanes[i] = word(7 + i);
   return operands;
 }

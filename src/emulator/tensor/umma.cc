@@ -11,6 +11,7 @@
 #include "emulator/format/float16.h"
 #include "emulator/matrix/row_product.h"
 #include "emulator/tensor/umma_layout.h"
+#include "emulator/tensor/umma_metadata.h"
 #include "emulator/tensor/umma_operand.h"
 
 namespace warploom::emulator {
@@ -27,6 +28,7 @@ constexpr int kMaxBlocks = 4;  // of scale factors
 struct Workspace {
   float a[kLanes][kUmmaMaxK];         // by row, or by lane if A is in tensor memory
   float b[kUmmaMaxK * kBStride];      // [k][column]
+  float held_b[kUmmaMaxK / 2 * kBStride];  // the rows of K that a row of a sparse A holds
   uint32_t sums[kLanes][kMaxN];  // by lane, bits of floats, where they are not formed in D itself
   double scale_b[kQuarters][kMaxBlocks][kMaxN];  // columns of a bank
 };
@@ -117,6 +119,7 @@ class Execution {
   Rows collect(int cta, int bank);
   void prepare(const Rows& rows) const;
   void multiply(const Rows& rows, int bank, int first_k, int k) const;
+  void multiply_sparse(const Rows& rows, TensorMemory& tensor) const;
   void scale_blocks(const Rows& rows, TensorMemory& tensor, int bank) const;
   void finish(const Rows& rows) const;
   void shift_a(TensorMemory& tensor) const;
@@ -139,7 +142,7 @@ void Execution::load_b() {
   }
   // The sign of the products is all that the two fields decide.
   const bool negate = instruction_.negate_a != instruction_.negate_b;
-  for (int k = 0; k < instruction_.k; ++k) {
+  for (int k = 0; k < instruction_.b_k; ++k) {
     float* row = work_.b + k * kBStride;
     if (zeros.shift() != 0) std::copy_n(row + zeros.shift(), n, row);
     if (zeros.any()) {
@@ -221,6 +224,20 @@ void Execution::multiply(const Rows& rows, int bank, int first_k, int k) const {
   row_kernels().front().multiply({rows.count, columns_, k, a, b, kBStride, rows.sums});
 }
 
+// Elements that A does not hold are not multiplied: row by row, with those rows of B that it holds.
+void Execution::multiply_sparse(const Rows& rows, TensorMemory& tensor) const {
+  const int held = instruction_.k;
+  for (int i = 0; i < rows.count; ++i) {
+    uint8_t places[kUmmaMaxK / 2];
+    umma_held_elements(instruction_.a, held, rows.numbers[i], plan_.metadata.column, tensor, places);
+    for (int k = 0; k < held; ++k) {
+      std::copy_n(work_.b + places[k] * kBStride, columns_, work_.held_b + k * kBStride);
+    }
+    row_kernels().front().multiply(
+        {1, columns_, held, &rows.a[i], work_.held_b, kBStride, &rows.sums[i]});
+  }
+}
+
 void Execution::scale_blocks(const Rows& rows, TensorMemory& tensor, int bank) const {
   const ScaleTable& scales = scale_table(instruction_.scale_ue4m3);
   const int k = instruction_.k / plan_.form.scale_vectors;
@@ -257,7 +274,11 @@ void Execution::run_bank(int cta, int bank) {
     scale_blocks(rows, *ctas_[cta].tensor, bank);
     return;
   }
-  multiply(rows, bank, 0, instruction_.k);
+  if (plan_.form.sparse) {
+    multiply_sparse(rows, *ctas_[cta].tensor);
+  } else {
+    multiply(rows, bank, 0, instruction_.k);
+  }
   if (!formed_in_d_) finish(rows);
 }
 

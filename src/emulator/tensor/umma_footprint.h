@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "emulator/tensor/tensor_memory.h"
+#include "emulator/tensor/umma_metadata.h"
 #include "emulator/tensor/umma_plan.h"
 
 namespace warploom::emulator {
@@ -48,6 +50,11 @@ void visit_umma_tensor_operands(const UmmaPlan& plan, int cta, Visit visit) {
     visit_umma_d(plan, cta, [&](uint32_t lane, uint32_t, uint32_t) {
       visit(lane, plan.tensor_a.column, uint32_t{kUmmaRowWords});
     });
+  }
+  if (plan.form.sparse) {
+    for (uint32_t lane = 0; lane < kTensorLanes; ++lane) {
+      visit(lane, plan.metadata.column, umma_metadata_columns(plan.instruction.a));
+    }
   }
   if (plan.form.scale_vectors == 0) return;
   const int columns = plan.bank_columns();

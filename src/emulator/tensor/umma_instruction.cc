@@ -111,6 +111,16 @@ void check_transpose(const Fields& fields, const UmmaKindFacts& facts, int posit
   }
 }
 
+void parse_sparse(const Fields& fields, const UmmaForm& form, UmmaInstruction* result) {
+  if (!form.sparse) return fields.require_zero(2, 1, "a sparse A belongs to tcgen05.mma.sp");
+  if (!fields.flag(2)) fields.refuse(2, 1, "tcgen05.mma.sp has 1 there");
+  result->metadata_id = static_cast<int>(fields.at(0, 2));
+  const bool pairs = form.kind == UmmaKind::kF16 || form.kind == UmmaKind::kTf32;
+  if (result->metadata_id > (pairs ? 1 : 0)) {
+    fields.refuse(0, 2, pairs ? "the sparsity selector is 0 or 1" : "the sparsity selector is 0");
+  }
+}
+
 bool is_byte(Type type) { return type_bits(type) == 8; }
 
 }  // namespace
@@ -120,6 +130,9 @@ void check_umma(const UmmaForm& form) {
   if (form.weight_stationary) {
     if (!facts.weight_stationary) fault("kind::%s has no .ws", facts.name);
     if (form.cta_group != 1) fault("tcgen05.mma.ws takes cta_group::1 only");
+  }
+  if (form.sparse && (form.weight_stationary || facts.block_scaled || form.shift_a)) {
+    fault("tcgen05.mma.sp with .ws, .block_scale or .ashift is not supported");
   }
   if (form.shift_a) {
     if (form.weight_stationary) fault("tcgen05.mma.ws has no .ashift");
@@ -147,11 +160,12 @@ UmmaInstruction parse_umma_instruction(const UmmaForm& form, uint32_t bits) {
   const UmmaKindFacts& facts = umma_kind_facts(form.kind);
   const Fields fields(facts, bits);
   UmmaInstruction result{};
-  fields.require_zero(2, 1, "a sparse A belongs to tcgen05.mma.sp");
+  parse_sparse(fields, form, &result);
   const bool two_bits_b = facts.k == 64;  // bit 12 is reserved there
   result.a = fields.type(7, 3, facts.operands);
   result.b = fields.type(10, two_bits_b ? 2 : 3, facts.operands);
   result.k = facts.k;
+  result.b_k = form.sparse ? 2 * facts.k : facts.k;
   if (facts.block_scaled) {
     parse_scaled(fields, form, &result);
   } else {
@@ -180,6 +194,9 @@ UmmaInstruction parse_umma_instruction(const UmmaForm& form, uint32_t bits) {
   if (result.transpose_b && is_byte(result.b) && result.n % step != 0) {
     fields.refuse(17, 6, "an MN-major B of 8-bit elements has N in steps of " +
                              std::to_string(step));
+  }
+  if (form.sparse && result.m != 128 * form.cta_group) {
+    fields.refuse(24, 5, "the metadata of fewer than 128 rows of each CTA is not supported");
   }
   if (form.shift_a && result.m < 128) fields.refuse(24, 5, ".ashift needs M of 128 or 256");
   return result;

@@ -15,6 +15,7 @@ namespace warploom::emulator {
 struct UmmaForm {
   UmmaKind kind;
   int cta_group;            // 1 or 2
+  bool sparse;              // .sp: A holds half of the elements of K
   bool weight_stationary;   // .ws
   bool a_in_tensor_memory;
   bool shift_a;             // .ashift
@@ -26,7 +27,9 @@ struct UmmaForm {
 struct UmmaInstruction {
   int m;  // rows of both CTAs of a pair
   int n;
-  int k;
+  int k;           // of A as it is stored
+  int b_k;         // of B: twice as many if A is sparse
+  int metadata_id;  // the sparsity selector
   Type d;
   Type a;
   Type b;

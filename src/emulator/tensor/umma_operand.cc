@@ -65,19 +65,21 @@ void widen_rows(Type type, int k, const uint8_t* raw, int rows, float* out) {
 void load_k_major(const UmmaOperand& operand, int rows, const SharedMemory& memory,
                   const Placement& placement) {
   constexpr int kBlock = 8;
+  const auto chunks = static_cast<uint32_t>(2 * operand.steps);
+  const uint32_t row_bytes = chunks * kUmmaChunk;
   for (int first = 0; first < rows; first += kBlock) {
-    uint8_t raw[kBlock * kUmmaRowBytes];
+    uint8_t raw[kBlock * kUmmaMostSteps * kUmmaRowBytes];
     float values[kBlock * kUmmaMaxK];
     const int count = std::min(kBlock, rows - first);
     for (int row = 0; row < count; ++row) {
-      for (uint32_t chunk = 0; chunk < 2; ++chunk) {
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
         const uint32_t offset =
             umma_k_major(operand.descriptor, static_cast<uint32_t>(first + row), chunk);
-        std::memcpy(raw + row * kUmmaRowBytes + chunk * kUmmaChunk, memory.at(offset, kUmmaChunk),
+        std::memcpy(raw + static_cast<uint32_t>(row) * row_bytes + chunk * kUmmaChunk, memory.at(offset, kUmmaChunk),
                     kUmmaChunk);
       }
     }
-    widen_rows(operand.type, operand.k, raw, count, values);
+    widen_rows(operand.type, operand.k / operand.steps, raw, count * operand.steps, values);
     for (int row = 0; row < count; ++row) {
       float* out = placement.out + (first + row) * placement.row_step;
       for (int i = 0; i < operand.k; ++i) out[i * placement.k_step] = values[row * operand.k + i];
@@ -87,7 +89,7 @@ void load_k_major(const UmmaOperand& operand, int rows, const SharedMemory& memo
 
 void load_mn_major(const UmmaOperand& operand, int rows, const SharedMemory& memory,
                    const Placement& placement) {
-  const int elements = operand.k / 2;  // of a chunk: they fill whole bytes
+  const int elements = operand.k / operand.steps / 2;  // of a chunk: they fill whole bytes
   for (int first = 0; first < rows; first += elements) {
     const auto chunk = static_cast<uint32_t>(first / elements);
     const int count = std::min(elements, rows - first);
@@ -113,7 +115,7 @@ void check_umma_operand(const UmmaOperand& operand) {
 }
 
 uint32_t umma_chunk_payload(const UmmaOperand& operand) {
-  return static_cast<uint32_t>(operand.k / 2 * type_bits(operand.type) / 8);
+  return static_cast<uint32_t>(operand.k / operand.steps / 2 * type_bits(operand.type) / 8);
 }
 
 void load_shared_operand(const UmmaOperand& operand, int rows, const SharedMemory& memory,

@@ -1,6 +1,7 @@
 // Operands of tcgen05.mma, widened to floats.
 //
-// A row of K is 32 bytes in shared memory, two chunks of 16, and eight words in tensor memory.
+// A row of K is 32 bytes in shared memory, two chunks of 16, and eight words in tensor memory; a row
+// of B for a sparse A is twice as long.
 // Elements narrower than a byte fill them unlike others: in kinds that mix them with 8-bit ones, 16
 // of them take 16 bytes of shared memory, their bits packed at the front, and each takes a byte of
 // tensor memory; kinds of 4-bit elements alone pack two in a byte everywhere (PTX ISA, "Packing
@@ -20,10 +21,12 @@ namespace warploom::emulator {
 constexpr int kUmmaRowBytes = 32;
 constexpr int kUmmaRowWords = kUmmaRowBytes / 4;
 constexpr int kUmmaMaxK = 64;
+constexpr int kUmmaMostSteps = 2;
 
 struct UmmaOperand {
   Type type;
   int k;
+  int steps;  // of 32 bytes that a row has: two of B if A is sparse
   bool mn_major;
   UmmaDescriptor descriptor;
 };
@@ -56,15 +59,17 @@ template <class Visit>
 void visit_shared_operand(const UmmaOperand& operand, int rows, Visit visit) {
   const auto count = static_cast<uint32_t>(rows);
   const uint32_t bytes = umma_chunk_payload(operand);
+  const auto chunks = static_cast<uint32_t>(2 * operand.steps);
   if (!operand.mn_major) {
     for (uint32_t row = 0; row < count; ++row) {
-      for (uint32_t chunk = 0; chunk < 2; ++chunk) {
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
         visit(umma_k_major(operand.descriptor, row, chunk), bytes);
       }
     }
     return;
   }
-  const uint32_t elements = kUmmaChunk * static_cast<uint32_t>(operand.k) / kUmmaRowBytes;
+  const uint32_t elements =
+      kUmmaChunk * static_cast<uint32_t>(operand.k / operand.steps) / kUmmaRowBytes;
   for (uint32_t chunk = 0; chunk * elements < count; ++chunk) {
     for (uint32_t line = 0; line < static_cast<uint32_t>(operand.k); ++line) {
       visit(umma_mn_major(operand.descriptor, chunk, line), bytes);

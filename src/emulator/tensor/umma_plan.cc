@@ -19,10 +19,28 @@ TensorCell scale_address(uint32_t bits) {
   return address;
 }
 
-UmmaOperand shared_operand(Type type, int k, bool mn_major, uint64_t descriptor) {
-  const UmmaOperand operand{type, k, mn_major, parse_umma_descriptor(descriptor)};
+UmmaOperand shared_operand(Type type, int k, int steps, bool mn_major, uint64_t descriptor) {
+  const UmmaOperand operand{type, k, steps, mn_major, parse_umma_descriptor(descriptor)};
   check_umma_operand(operand);
+  const uint32_t row = operand.descriptor.row_bytes;
+  if (steps > 1 && !mn_major && operand.descriptor.swizzled() && row < kUmmaRowBytes * 2) {
+    fault("B of tcgen05.mma.sp has rows of 64 bytes, and a swizzle of %u bytes; rows that go on "
+          "in another atom are not supported",
+          row);
+  }
   return operand;
+}
+
+// The column that the sparsity selector chooses of a pair.
+TensorCell metadata_address(uint32_t bits, int selector) {
+  TensorCell address = tensor_cell(bits);
+  if (address.lane != 0 || address.column % 2 != 0) {
+    fault("the metadata of tcgen05.mma.sp starts at lane %u and column %u; it must start at lane 0 "
+          "and an even column",
+          address.lane, address.column);
+  }
+  address.column += static_cast<uint32_t>(selector);
+  return address;
 }
 
 void check_lanes(const UmmaPlan& plan) {
@@ -49,7 +67,8 @@ UmmaPlan plan_umma(const UmmaForm& form, const UmmaOperands& operands) {
                 tensor_cell(operands.d),
                 {},
                 {},
-                shared_operand(i.b, i.k, i.transpose_b, operands.b),
+                shared_operand(i.b, i.b_k, i.b_k / i.k, i.transpose_b, operands.b),
+                {},
                 {},
                 {},
                 {}};
@@ -57,7 +76,7 @@ UmmaPlan plan_umma(const UmmaForm& form, const UmmaOperands& operands) {
   if (form.a_in_tensor_memory) {
     plan.tensor_a = tensor_cell(static_cast<uint32_t>(operands.a));
   } else {
-    plan.shared_a = shared_operand(i.a, i.k, i.transpose_a, operands.a);
+    plan.shared_a = shared_operand(i.a, i.k, 1, i.transpose_a, operands.a);
   }
   if (form.weight_stationary) {
     plan.zero_columns = ZeroColumns(operands.zero_columns, i.m, i.n, i.max_shift);
@@ -66,6 +85,7 @@ UmmaPlan plan_umma(const UmmaForm& form, const UmmaOperands& operands) {
     plan.scale_a = scale_address(operands.scale_a);
     plan.scale_b = scale_address(operands.scale_b);
   }
+  if (form.sparse) plan.metadata = metadata_address(operands.metadata, i.metadata_id);
   check_lanes(plan);
   return plan;
 }

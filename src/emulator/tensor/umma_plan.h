@@ -22,6 +22,7 @@ struct UmmaOperands {
   uint64_t zero_columns;       // of .ws
   uint32_t scale_a;
   uint32_t scale_b;
+  uint32_t metadata;  // of a sparse A
 };
 
 struct UmmaPlan {
@@ -37,6 +38,7 @@ struct UmmaPlan {
   ZeroColumns zero_columns;
   TensorCell scale_a;  // with block scaling
   TensorCell scale_b;
+  TensorCell metadata;  // of a sparse A
 
   int bank_columns() const { return instruction.n / path.banks; }     // of D
   int b_rows() const { return instruction.n / form.cta_group; }       // of B in each CTA

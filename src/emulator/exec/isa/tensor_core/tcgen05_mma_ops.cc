@@ -31,6 +31,7 @@ struct UmmaOp {
   Ref zero_columns;                 // may be absent
   Address scale_a;
   Address scale_b;
+  Address metadata;  // of a sparse A
 };
 
 uint32_t word_at(const Warp& warp, const Address& address, int lane) {
@@ -55,6 +56,7 @@ UmmaOperands operands_of(const Warp& warp, const UmmaOp& op, int lane) {
     result.scale_a = word_at(warp, op.scale_a, lane);
     result.scale_b = word_at(warp, op.scale_b, lane);
   }
+  if (op.form.sparse) result.metadata = word_at(warp, op.metadata, lane);
   return result;
 }
 
@@ -164,9 +166,7 @@ void take_collector(Decoder& decoder, UmmaOp& result) {
 
 void take_form(Decoder& decoder, UmmaOp& result) {
   UmmaForm& form = result.form;
-  if (decoder.modifiers.take("sp")) {
-    decoder.fail("a sparse A is not supported; use tcgen05.mma with a dense one");
-  }
+  form.sparse = decoder.modifiers.take("sp");
   form.weight_stationary = decoder.modifiers.take("ws");
   form.cta_group = static_cast<int>(take_cta_group(decoder));
   form.kind = take_kind(decoder);
@@ -239,14 +239,15 @@ void decode_tcgen05_mma(Decoder& decoder) {
     result.a = decoder.source(decoder.operand(1), Type::kB64);
   }
   result.b = decoder.source(decoder.operand(2), Type::kB64);
-  result.instruction = decoder.source(decoder.operand(3), Type::kB32);
-  constexpr std::size_t kNext = 4;
+  std::size_t next = 3;
+  if (result.form.sparse) result.metadata = decoder.address(decoder.operand(next++));
+  result.instruction = decoder.source(decoder.operand(next++), Type::kB32);
   if (result.form.scale_vectors != 0) {
-    take_scaled(decoder, kNext, result);
+    take_scaled(decoder, next, result);
   } else if (result.form.weight_stationary) {
-    take_weight_stationary(decoder, kNext, result);
+    take_weight_stationary(decoder, next, result);
   } else {
-    take_dense(decoder, kNext, result);
+    take_dense(decoder, next, result);
     check_form(decoder, result.form);
   }
   decoder.form(std::move(result));
