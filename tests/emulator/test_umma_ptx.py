@@ -18,8 +18,8 @@ WIDTH = 8  # columns that one tcgen05.ld or st moves
 
 def opcode(mma, suffix=""):
     """The instruction with its modifiers."""
-    parts = ["tcgen05.mma", *(["ws"] if mma.ws else []), *(["sp"] if mma.sparse else []), f"cta_group::{mma.cta_group}"]
-    parts.append(f"kind::{mma.kind}")
+    parts = ["tcgen05.mma", *(["ws"] if mma.ws else []), *(["sp"] if mma.sparse else [])]
+    parts += [f"cta_group::{mma.cta_group}", f"kind::{mma.kind}"]
     if mma.vectors:
         parts += ["block_scale", f"scale_vec::{mma.vectors}X"]
     return ".".join(parts) + (".ashift" if mma.ashift else "") + suffix

@@ -1,6 +1,6 @@
 """tcgen05.mma.sp: the metadata in tensor memory says which elements of K a sparse A holds.
 
-Where it lies is what CUTLASS says (``cute::UMMA::tmem_e_frg``); nobody has recorded a Blackwell GPU.
+It lies where CUTLASS has it (``cute::UMMA::tmem_e_frg``): nobody has recorded a Blackwell GPU.
 """
 
 import dataclasses
