@@ -22,6 +22,7 @@ from typing import Any, Self
 import tvm
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, IntImm
 
@@ -76,6 +77,7 @@ class Metadata:
         """Load the metadata of ``blocks`` of 64 rows and ``steps`` of K; emits the statements."""
         groups = -(-steps // kind.selectors)
         words = T.alloc_buffer((blocks * groups,), "uint32", scope="local")
+        IRBuilder.name("metadata", words)
         lane, warp = T.truncmod(T.thread_id(), 32), T.truncmod(T.truncdiv(T.thread_id(), 32), 4)
         pair = T.truncdiv(lane, 4)
         for block in range(blocks):

@@ -118,6 +118,16 @@ def test_nested_and_other_programs_have_a_price() -> None:
         assert price(read(make().func)).total > 0
 
 
+def test_mmas_with_a_sparse_operand_take_less_time() -> None:
+    """Half of the multiplications; B comes from shared memory as often as before."""
+    tile, tile_of_dense = (128, 256, 128), (128, 256, 64)
+    sparse = read(tile_programs.sparse_gemm(4096, 4096, 4096, tile).func)
+    dense = read(tile_programs.gemm(4096, 4096, 4096, tile_of_dense).func)
+    assert [mma.depth for mma in sparse.mmas] == [128] and sparse.mmas[0].kind.sparse
+    assert 2 * sparse.steps == dense.steps
+    assert 0.5 < price(sparse).total / price(dense).total < 0.9
+
+
 def test_loads_whose_barriers_the_author_handles_count() -> None:
     by_hand = read(orchestrated.ring_by_hand().func)
     assert by_hand.steps == 5 and not by_hand.persistent

@@ -260,6 +260,15 @@ def two_copies() -> CaseProduct:
     )  # fmt: skip
 
 
+def sparse() -> CaseProduct:
+    """A GEMM with a sparse A, whose metadata threads load from the ring; three tiles."""
+    case = tile_programs.sparse_gemm(192, 32, 384, (64, 32, 128), stages=1, out_dtype="float16")
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_90a", WARP_SPECIALISED), "sm_90a", 192, 32, 384,
+        out_dtype="float16", case=case,
+    )  # fmt: skip
+
+
 def order_mmas() -> CaseProduct:
     """Two warpgroups that issue their MMAs in order, with block scales; three tiles."""
     case = tile_programs.block_scaled(130, 64, tile=(128, 64, 128), stages=2, order_mmas=True)
@@ -366,6 +375,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "reduce_in_clusters": reduce_in_clusters,
     "slice_k": slice_k,
     "ping_pong": ping_pong,
+    "sparse": sparse,
     "order_mmas": order_mmas,
     "two_copies": two_copies,
     "staged_input": staged_input,

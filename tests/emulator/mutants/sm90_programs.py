@@ -9,10 +9,13 @@ from tests.emulator.mutants.sm90 import (
     INIT_FENCE,
     INIT_RACE,
     LOAD_B,
+    NAMED_BARRIER,
     OVERWRITTEN,
     RACE,
+    REGISTERS,
     TMA_LOAD,
     UNINITIALISED,
+    WAIT_ALL,
     Mutant,
 )
 
@@ -88,4 +91,22 @@ OWN = (
          (drop("tvm_builtin_cuda_cta_sync();", 0, 1),), ERROR, "never initialised"),
 )  # fmt: skip
 
-SM90_PROGRAM_MUTANTS = (*CLUSTER, *OWN)
+# --- sparse: threads load metadata from the stages that MMAs read ---
+
+
+def _sparse(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("sparse", name, edits, kind, words)
+
+
+SPARSE = (
+    _sparse("a stage is released before all warps have loaded its metadata",
+            (drop(NAMED_BARRIER, 0, 3),), RACE, TMA_LOAD, "writes shared", "ld.shared", "reads"),
+    _sparse("threads do not wait for the metadata",
+            (drop("mbarrier_wait((&", 1, 2),), UNINITIALISED, "ld.shared"),
+    _sparse("a stage is released before the MMAs have read it",
+            (drop(WAIT_ALL),), RACE, *OVERWRITTEN),
+    _sparse("registers of the result are not fenced before the first MMA",
+            (drop("wgmma_fence_fence"),), REGISTERS, "wgmma.mma_async.sp", "no wgmma.fence"),
+)  # fmt: skip
+
+SM90_PROGRAM_MUTANTS = (*CLUSTER, *OWN, *SPARSE)

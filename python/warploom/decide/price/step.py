@@ -224,8 +224,8 @@ def _of_instruction(
     total = 0.0
     widths = kind.split_n(columns)
     for width in widths:
-        cycles = WGMMA_M * width * kind.k / rate
+        cycles = WGMMA_M * width * kind.a_k / rate
         # Operand A comes once for each instruction, from shared memory or at its rate.
-        operands = (WGMMA_M + width) * kind.k * size / shared_bytes
+        operands = (WGMMA_M * kind.a_k + width * kind.k) * size / shared_bytes
         total += max(cycles, operands)
     return total, len(widths)
