@@ -35,7 +35,7 @@ def run_placed(rng, mma, places, descriptors):
         memory[offsets[..., None] + np.arange(raw.shape[-1])] = raw
         values.append(exact)
     cells = np.zeros((1, LANES, COLUMNS), "uint32")
-    words = [*descriptors, 0, mma.instruction, *(0,) * 11]
+    words = [*descriptors, 0, mma.instruction, *(0,) * 12]
     after = call(mma, words, [memory.tobytes()], cells)
     expected = accumulate(mma, values[0][None], values[1], np.zeros((mma.m, mma.n), "float32"), ())
     np.testing.assert_array_equal(read_d(mma, after), expected)
@@ -100,7 +100,7 @@ def fault(mma, words=(), **changes):
     cells = np.zeros((mma.cta_group, LANES, COLUMNS), "uint32")
     memories = [bytes(1 << 16)] * mma.cta_group
     with pytest.raises(ValueError) as error:
-        call(mma, [*operands.values(), *(0,) * 8], memories, cells)
+        call(mma, [*operands.values(), *(0,) * 9], memories, cells)
     return str(error.value)
 
 
@@ -274,7 +274,7 @@ def test_the_poison_of_unused_bytes_is_never_read(rng):
         values.append(stored.astype("float64"))
     words = [fields(2048, 1024, 128, 0), fields(12288, 128, 128, 0), 0, mma.instruction]
     cells = np.zeros((1, LANES, COLUMNS), "uint32")
-    after = call(mma, [*words, *(0,) * 11], [memory.tobytes()], cells)
+    after = call(mma, [*words, *(0,) * 12], [memory.tobytes()], cells)
     np.testing.assert_allclose(read_d(mma, after), values[0] @ values[1].T, rtol=1e-5, atol=1e-5)
 
 

@@ -267,7 +267,7 @@ def test_matrices_in_collectors(rng):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mma.sp.cta_group::1.kind::f16 [%r0], %d0, %d1, [%r1], %r1, %p0", "a sparse A"),
+        ("mma.ws.sp.cta_group::1.kind::f16 [%r0], %d0, %d1, [%r1], %r1, %p0", ".sp with .ws"),
         ("mma.kind::f16 [%r0], %d0, %d1, %r1, %p0", "it needs .cta_group::1 or .cta_group::2"),
         ("mma.cta_group::1 [%r0], %d0, %d1, %r1, %p0", "it needs a kind"),
         ("mma.cta_group::1.kind::f16.wide [%r0], %d0, %d1, %r1, %p0", "wide"),

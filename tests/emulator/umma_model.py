@@ -169,7 +169,8 @@ class SharedOperand:
             extents = atoms * columns, k + 8 * int(geometry.integers(0, 3))
         matrix = SharedMatrix(storage, major, swizzle, *extents)
         mn0 = int(geometry.integers(0, (matrix.mn - rows) // matrix.mn_align + 1)) * matrix.mn_align
-        k0 = int(geometry.integers(0, (matrix.k - k) // matrix.k_align + 1)) * matrix.k_align
+        k_align = k if mma.sparse and index else matrix.k_align  # rows of B end in their atom
+        k0 = int(geometry.integers(0, (matrix.k - k) // k_align + 1)) * k_align
         stored, values = random_codes(rng, (matrix.mn, matrix.k), "u8" if narrow else dtype)
         if narrow:
             codes, self.values = random_codes(rng, (rows, mma.k), dtype)
@@ -224,6 +225,7 @@ def write_metadata(rng, mma, tensor):
     group, held = (2, 1) if mma.a == "tf32" else (4, 2)
     groups = mma.b_k // group
     picked = rng.permuted(np.tile(np.arange(group), (mma.m, groups, 1)), axis=2)[..., :held]
+    picked = np.sort(picked, axis=2)  # sums are formed in this order
     places = (picked + group * np.arange(groups)[:, None]).reshape(mma.m, mma.k)
     low, high = picked[..., 0], picked[..., -1]
     nibbles = np.where(low, 0xE, 0x4) if held == 1 else low | high << 2

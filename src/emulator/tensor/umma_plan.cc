@@ -22,11 +22,13 @@ TensorCell scale_address(uint32_t bits) {
 UmmaOperand shared_operand(Type type, int k, int steps, bool mn_major, uint64_t descriptor) {
   const UmmaOperand operand{type, k, steps, mn_major, parse_umma_descriptor(descriptor)};
   check_umma_operand(operand);
-  const uint32_t row = operand.descriptor.row_bytes;
-  if (steps > 1 && !mn_major && operand.descriptor.swizzled() && row < kUmmaRowBytes * 2) {
-    fault("B of tcgen05.mma.sp has rows of 64 bytes, and a swizzle of %u bytes; rows that go on "
-          "in another atom are not supported",
-          row);
+  const UmmaDescriptor& place = operand.descriptor;
+  const auto bytes = static_cast<uint32_t>(steps * kUmmaRowBytes);
+  if (steps > 1 && !mn_major && place.swizzled() &&
+      place.start % place.row_bytes + bytes > place.row_bytes) {
+    fault("B of tcgen05.mma.sp has rows of %u bytes, which start at byte %u of the %u bytes of a "
+          "swizzle atom; rows that go on in another atom are not supported",
+          bytes, place.start % place.row_bytes, place.row_bytes);
   }
   return operand;
 }
