@@ -49,8 +49,8 @@ Array<int64_t> shape_of(const String& kind, int cta_group, int scale_vectors,
   });
 }
 
-// A, B, D, instruction descriptor, zero-column mask, scale factors of A and of B, the eight words of
-// disabled lanes, and the metadata of A, each as 64 bits.
+// A, B, D, instruction descriptor, zero-column mask, scale factors of A and of B, the eight words
+// of disabled lanes, and the metadata of A, each as 64 bits.
 UmmaOperands operands_of(const Bytes& bytes, bool accumulate) {
   const std::vector<uint64_t> values = unpack_bytes<uint64_t>(bytes);
   if (values.size() != 16) fault("tcgen05.mma needs 16 operands, it has %zu", values.size());

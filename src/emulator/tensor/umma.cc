@@ -229,7 +229,8 @@ void Execution::multiply_sparse(const Rows& rows, TensorMemory& tensor) const {
   const int held = instruction_.k;
   for (int i = 0; i < rows.count; ++i) {
     uint8_t places[kUmmaMaxK / 2];
-    umma_held_elements(instruction_.a, held, rows.numbers[i], plan_.metadata.column, tensor, places);
+    umma_held_elements(instruction_.a, held, rows.numbers[i], plan_.metadata.column, tensor,
+                       places);
     for (int k = 0; k < held; ++k) {
       std::copy_n(work_.b + places[k] * kBStride, columns_, work_.held_b + k * kBStride);
     }

@@ -75,8 +75,8 @@ void load_k_major(const UmmaOperand& operand, int rows, const SharedMemory& memo
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
         const uint32_t offset =
             umma_k_major(operand.descriptor, static_cast<uint32_t>(first + row), chunk);
-        std::memcpy(raw + static_cast<uint32_t>(row) * row_bytes + chunk * kUmmaChunk, memory.at(offset, kUmmaChunk),
-                    kUmmaChunk);
+        std::memcpy(raw + static_cast<uint32_t>(row) * row_bytes + chunk * kUmmaChunk,
+                    memory.at(offset, kUmmaChunk), kUmmaChunk);
       }
     }
     widen_rows(operand.type, operand.k / operand.steps, raw, count * operand.steps, values);

@@ -1,11 +1,10 @@
 // Operands of tcgen05.mma, widened to floats.
 //
-// A row of K is 32 bytes in shared memory, two chunks of 16, and eight words in tensor memory; a row
-// of B for a sparse A is twice as long.
-// Elements narrower than a byte fill them unlike others: in kinds that mix them with 8-bit ones, 16
-// of them take 16 bytes of shared memory, their bits packed at the front, and each takes a byte of
-// tensor memory; kinds of 4-bit elements alone pack two in a byte everywhere (PTX ISA, "Packing
-// formats of elements in Tensor and Shared memory").
+// A row of K is 32 bytes in shared memory, two chunks of 16, and eight words in tensor memory; if A
+// is sparse, a row of B is 64 bytes. Elements narrower than a byte fill them unlike others: in kinds
+// that mix them with 8-bit ones, 16 of them take 16 bytes of shared memory, their bits packed at the
+// front, and each takes a byte of tensor memory; kinds of 4-bit elements alone pack two in a byte
+// everywhere (PTX ISA, "Packing formats of elements in Tensor and Shared memory").
 
 #ifndef WARPLOOM_EMULATOR_TENSOR_UMMA_OPERAND_H_
 #define WARPLOOM_EMULATOR_TENSOR_UMMA_OPERAND_H_
