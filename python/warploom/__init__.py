@@ -40,7 +40,7 @@ _LAZY = {
 }
 
 #: Modules that are imported when first used.
-_LAZY_MODULES = ("transform",)
+_LAZY_MODULES = ("sparse", "transform")
 
 __all__ = [
     "ArgumentError",
@@ -56,6 +56,7 @@ __all__ = [
     "do_bench",
     "jit",
     "lower_trace",
+    "sparse",
     "target_from_device",
     "transform",
 ]

@@ -77,9 +77,11 @@ def test_four_zero_bits_are_the_first_elements():
     )
 
 
-def test_arrays_of_other_libraries(rng):
-    dense = prune_2_4(random_array(rng, (4, 32), "float16"))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8"])
+def test_arrays_of_other_libraries(dtype, rng):
+    dense = prune_2_4(random_array(rng, (4, 32), dtype))
     values, metadata = compress(tvm.runtime.tensor(dense))
+    assert values.dtype == dense.dtype
     np.testing.assert_array_equal(decompress(tvm.runtime.tensor(values), metadata), dense)
 
 
