@@ -46,7 +46,7 @@ def _dense(mma: Mma, made: list[Buffer]) -> Stmt:
     shape = [int(extent) for _, extent in ir.ranges(a)[-2:]]
     rows, held = shape[::-1] if transposed else shape
     dtype = str(a.source.dtype)
-    tile = tirx.decl_buffer((rows, 2 * held), dtype, f"{a.source.name}_dense", scope="fragment")
+    tile = tirx.decl_buffer((rows, 2 * held), dtype, f"{a.source.name}_dense", scope="shared")
     made.append(tile)
     i, k = Var("i", "int32"), Var("k", "int32")
 
