@@ -109,7 +109,7 @@ PRIMITIVES = {
     "gemm_async with scale factors is no part": lambda t, G: Tx.cta.gemm_async(
         t.acc, t.half, t.half, t.half, t.half
     ),
-    "has the option wait=2; it takes transA, transB and accum only": (
+    "has the option wait=2; it takes transA, transB, accum and sparse only": (
         lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half, wait=2)
     ),
     "has the option negate_a=True; it takes": (
