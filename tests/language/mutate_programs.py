@@ -31,15 +31,18 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "float8
 _SCOPES = ("acumulator", "fragments", "shard", "register", "local", "warp", "shared.mine", "acc")
 
 
-def mutant(seed: int, among: Iterable[str] = ()) -> tuple[str, PrimFunc, Case]:
+def mutant(
+    seed: int, among: Iterable[str] = (), scaled: bool = False
+) -> tuple[str, PrimFunc, Case]:
     """The change of a seed, the program that it gives, and the case of the legal program.
 
-    The change is one of those named, or, without any, one of all.
+    The change is one of those named, or, without any, one of all. With ``scaled``, operands of
+    MMAs have scales.
     """
     names = sorted(among) or list(CHANGES)
     rng = np.random.default_rng(seed)
     while True:
-        case = tile_programs.random_program(rng)
+        case = tile_programs.random_program(rng, scaled=scaled)
         name = str(rng.choice(names))
         lines = case.func.script().splitlines()
         if not CHANGES[name](lines, rng):
@@ -133,7 +136,8 @@ def _guard(lines: Lines, at: int, rng: np.random.Generator) -> None:
 
 def _allocation(change: Callable[[str, np.random.Generator], str]) -> Any:
     def apply(lines: Lines, rng: np.random.Generator) -> bool:
-        at = _pick(rng, [n for n, line in enumerate(lines) if _ALLOC.match(line)])
+        tiles = [n for n, line in enumerate(lines) if _ALLOC.match(line) and _SHAPE.search(line)]
+        at = _pick(rng, tiles)
         if at is None:
             return False
         old, lines[at] = lines[at], change(lines[at], rng)

@@ -106,10 +106,10 @@ PRIMITIVES = {
     "operand A, cube, has a region of extents .* two dimensions": lambda t, G: Tx.cta.gemm_async(
         t.acc, t.cube, t.half
     ),
-    "gemm_async with scale factors is no part": lambda t, G: Tx.cta.gemm_async(
-        t.acc, t.half, t.half, t.half, t.half
+    "gemm_async with scales: no block-scaled format has A of float16": (
+        lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half, t.half, t.half)
     ),
-    "has the option wait=2; it takes transA, transB, accum and sparse only": (
+    "has the option wait=2; it takes SFA, SFB, sparse, transA, transB and accum only": (
         lambda t, G: Tx.cta.gemm_async(t.acc, t.half, t.half, wait=2)
     ),
     "has the option negate_a=True; it takes": (

@@ -27,6 +27,8 @@ from warploom.tile.program import allocations
 
 #: Mutants in every run, those of them that are executed, all of them, and those of one process.
 SAMPLE, EXECUTED, ALL, SHARE = 60, 2, 2000, 40
+#: Mutants with scales in every run; one of them is executed.
+SCALED = 20
 ARCHS = ("sm_90a", "sm_100a")
 #: Bytes of integers that nobody wrote, of either sign.
 POISONS = (0xA5, 0x5A)
@@ -100,9 +102,9 @@ def rounding(func: Any) -> float:
     return 4 * max(lost, default=0.0)
 
 
-def outcome(seed: int, execute: bool) -> tuple[str, str]:
+def outcome(seed: int, execute: bool, scaled: bool = False) -> tuple[str, str]:
     """The change of a seed, and what all made of it; disagreements are failures."""
-    name, func, case = mutant(seed)
+    name, func, case = mutant(seed, scaled=scaled)
     arguments = exact(case.arguments(np.random.default_rng(seed)))
     kernels, sentences = {}, {}
     for arch in ARCHS:
@@ -154,6 +156,15 @@ def test_a_sample_of_mutants():
     for seed in range(start, start + SAMPLE):
         found[outcome(seed, found["taken"] + found["executed"] in range(EXECUTED))[1][:8]] += 1
     assert found["refused"] >= SAMPLE // 4, found
+
+
+def test_a_sample_of_mutants_with_scales():
+    start = random.SystemRandom().randrange(10**6)
+    print(f"mutants with scales from seed {start} on")
+    found = collections.Counter()
+    for seed in range(start, start + SCALED):
+        found[outcome(seed, not found["executed"], scaled=True)[1][:8]] += 1
+    assert found["refused"] >= SCALED // 4, found
 
 
 @pytest.mark.slow

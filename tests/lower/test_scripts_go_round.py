@@ -33,6 +33,8 @@ PROGRAMS = {
     "packed": lambda: tile_programs.packed(k=256, stages=2),
     "row sums": lambda: tile_programs.row_sums(k=96, stages=2),
     "block scaled": tile_programs.block_scaled,
+    "scales in blocks": lambda: tile_programs.scaled("nvfp4", 99, 64, 128, (128, 64, 64), "blocks"),
+    "scales in rows": lambda: tile_programs.scaled("mxfp8", 200, 32, 96, (256, 32, 32), stages=2),
     "attention": lambda: tile_programs.attention(200, tile=(128, 64), causal=True),
     "rows": lambda: row_programs.layer_norm(5, 1000, 2, "float16"),
     "loaded rows": lambda: row_programs.masked_log_softmax(5, 96, 4, "float32"),

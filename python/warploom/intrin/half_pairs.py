@@ -113,6 +113,16 @@ def store(address: Any, word: Any) -> Any:
     return T.cuda.func_call("warploom_store_word", address, word, source_code=source)
 
 
+def store_chunk(address: Any, words: list[Any]) -> Any:
+    """A statement's expression: four words to an address that is a multiple of 16."""
+    parameters = ", ".join(f"unsigned int w{i}" for i in range(len(words)))
+    source = (
+        f"__forceinline__ __device__ void warploom_store_chunk(void* to, {parameters}) "
+        "{ *(uint4*)to = make_uint4(w0, w1, w2, w3); }"
+    )
+    return T.cuda.func_call("warploom_store_chunk", address, *words, source_code=source)
+
+
 def load(words: list[Any], address: Any, size: int) -> Any:
     """A statement's expression: ``size`` bytes, aligned, into words (a part of one, if less)."""
     count = max(1, size // 4)

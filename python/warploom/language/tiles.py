@@ -177,7 +177,9 @@ def cast(source: Buffer, dtype: str) -> Buffer:
 
 def gemm(
     A: Buffer | TensorRegion, B: Buffer | TensorRegion, transA: bool = False,
-    transB: bool = False, dtype: str | None = None, sparse: Buffer | TensorRegion | None = None,
+    transB: bool = False, dtype: str | None = None, *,
+    sparse: Buffer | TensorRegion | None = None,
+    scale_a: Buffer | TensorRegion | None = None, scale_b: Buffer | TensorRegion | None = None,
 ) -> Buffer:  # fmt: skip
     """A new accumulator with ``A Bᵀ``, as ``Tx.cta.gemm_async`` computes it.
 
@@ -189,25 +191,34 @@ def gemm(
         Of the accumulator; float32, or int32 for integers.
     sparse : Buffer or TensorRegion, optional
         Metadata of a sparse A, which is ``[M, K / 2]`` then (:mod:`warploom.sparse`).
+    scale_a, scale_b : Buffer or TensorRegion, optional
+        Scales of blocks of 32 or 16 elements along K: ``SFA`` and ``SFB`` of the primitive. The
+        formats and orders are in :mod:`warploom.target.scaled_formats`.
 
     Raises
     ------
     TileProgramError
-        If a tile has not two dimensions.
+        If a tile has not two dimensions, or one operand alone has scales.
 
     Examples
     --------
     ``S = wl.gemm(Q_s, K_s)``; a sum over a loop needs an accumulator that is declared before it.
+    ``S = wl.gemm(A_s, B_s, scale_a=SA_s, scale_b=SB_s)`` multiplies mxfp8, mxfp4 or nvfp4.
     """
+    if (scale_a is None) != (scale_b is None):
+        raise TileProgramError(
+            f"wl.gemm got scale_{'b' if scale_a is None else 'a'} alone; both operands have "
+            "scales, or none: give a tile of ones."
+        )
     rows, columns = (
         _extents_of_operand(name, operand)[transposed]
         for name, operand, transposed in (("A", A, transA), ("B", B, transB))
     )
     source = A.source if isinstance(A, TensorRegion) else A
-    dtype = dtype or _ACCUMULATORS.get(str(source.dtype), "float32")
-    result = alloc_accumulator((rows, columns), dtype)
+    integer = None if scale_a is not None else _ACCUMULATORS.get(str(source.dtype))
+    result = alloc_accumulator((rows, columns), dtype or integer or "float32")
     options = {} if sparse is None else {"sparse": sparse}
-    Tx.cta.gemm_async(result, A, B, transA=transA, transB=transB, **options)
+    Tx.cta.gemm_async(result, A, B, scale_a, scale_b, transA=transA, transB=transB, **options)
     return result
 
 

@@ -31,8 +31,11 @@ from warploom.target import SM90A, SM100A
 from warploom.tile.program import TileProgram
 from warploom.tile.read import read
 from warploom.tile.state import read_state
+from warploom.tile.statement import Mma, walk
 
-_BEFORE_GRID: tuple[Factory, ...] = (transform.Canonicalize, transform.CheckBarriers)
+_BEFORE_GRID: tuple[Factory, ...] = (
+    transform.DequantiseScaled, transform.Canonicalize, transform.CheckBarriers,
+)  # fmt: skip
 _HOPPER_OPERANDS: tuple[Factory, ...] = (transform.KMajorOperands, transform.AlternateOperands)
 _BEFORE_ROLES: tuple[Factory, ...] = (
     transform.InferLayouts, transform.ResolveScopes, transform.ReduceSplits, transform.StageStores,
@@ -44,6 +47,8 @@ _LAST: tuple[Factory, ...] = (
 SPREAD = "tiles spread over threads"
 WARP_SPECIALISED, MULTISTAGE = "warp specialisation", "multistage"
 TENSOR_MEMORY, BY_HAND = "tensor memory", "orchestrated by hand"
+#: By MMAs with scales; by others, where there are none, of operands that are dequantised.
+SCALED = "MMAs with scales"
 #: The lowerings: their passes, all of them behind ``CheckProgram``.
 LOWERINGS: dict[str, tuple[Factory, ...]] = {
     SPREAD: (
@@ -67,6 +72,9 @@ LOWERINGS: dict[str, tuple[Factory, ...]] = {
     ),
     BY_HAND: (transform.ResolveByHand, *_LAST[1:]),
 }  # fmt: skip
+LOWERINGS[SCALED] = (transform.ScaleBlocks, *LOWERINGS[TENSOR_MEMORY][1:])
+#: What an author writes who means a lowering that is not the first choice.
+_IF_MEANT = {MULTISTAGE: "If that is meant, write wl.hints(specialise=False)."}
 #: The passes after which roles have parted, and tiles have no place in registers yet.
 PARTED = ("SpecializeWarps", "Multistage", "ResolveByHand")
 
@@ -137,7 +145,8 @@ def _lower_checked(
         if not quiet:
             # Fragments of the tensor core are as good a place for tiles of their size.
             others = {name: why for name, why in reasons.items() if name != SPREAD}
-            warn_of_lowering(func, state["ignored"], lowering, others)
+            advice = _IF_MEANT.get(lowering, "")
+            warn_of_lowering(func, state["ignored"], lowering, others, advice)
         return capture_scalars(skip_empty(lowered, program, of_host))
     raise Decline(_together(reasons))
 
@@ -196,7 +205,8 @@ def _candidates(program: TileProgram) -> list[str]:
     if program.by_hand:
         return [BY_HAND]
     if program.tensor_memory:
-        return [TENSOR_MEMORY]
+        scaled = any(isinstance(mma, Mma) and mma.scales for mma in walk(program.block))
+        return [SCALED, TENSOR_MEMORY] if scaled else [TENSOR_MEMORY]
     if program.arch not in (SM90A.name, SM100A.name):
         raise Decline(
             f"There is no lowering of tile programs for {program.arch}; compile for {SM90A.name} "

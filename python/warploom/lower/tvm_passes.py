@@ -27,6 +27,7 @@ from warploom.language.single_stores import with_single_stores
 from warploom.lower.blackwell.decompress_operands import decompress_operands
 from warploom.lower.blackwell.pair_ctas import pair_ctas
 from warploom.lower.blackwell.resolve_tensor_memory import resolve_tensor_memory
+from warploom.lower.blackwell.scale_blocks import scale_blocks
 from warploom.lower.blackwell.share_operands import share_operands
 from warploom.lower.blackwell.specialize_warps import specialize_warps_sm100
 from warploom.lower.emit.prints import without_prints
@@ -44,6 +45,7 @@ from warploom.lower.passes.canonicalize import canonicalize
 from warploom.lower.passes.check_barriers import check_own_barriers
 from warploom.lower.passes.check_hints import check_hints
 from warploom.lower.passes.choose_grid import choose_grid
+from warploom.lower.passes.dequantise_scaled import dequantise_scaled
 from warploom.lower.passes.infer_layouts import infer_layouts
 from warploom.lower.passes.lower_nests import lower_nests
 from warploom.lower.passes.plan_stages import plan_stages
@@ -170,6 +172,8 @@ def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:
     return make
 
 
+DequantiseScaled = _factory("DequantiseScaled", dequantise_scaled)
+ScaleBlocks = _factory("ScaleBlocks", scale_blocks)
 Canonicalize = _factory("Canonicalize", canonicalize)
 CheckBarriers = _factory("CheckBarriers", check_own_barriers)
 DecompressOperands = _factory("DecompressOperands", decompress_operands)

@@ -19,6 +19,7 @@ def warn_of_lowering(
     ignored: Iterable[tuple[str, str, Any]],
     lowering: str,
     declined: Mapping[str, str],
+    advice: str = "",
 ) -> None:
     """Issue a warning for each lowering that declined, and for each hint that is not followed.
 
@@ -32,12 +33,13 @@ def warn_of_lowering(
         The one that took it.
     declined : mapping
         Lowerings that were tried before -> the reason.
+    advice : str
+        What the author may write if that is meant: a sentence.
     """
     for other, reason in declined.items():
         warn(
             f"{_name(func)} is lowered by {lowering}, for {other} declines: "
-            f"{reason.splitlines()[0].rstrip('.:')}. "
-            "If that is meant, write wl.hints(specialise=False).",
+            f"{reason.splitlines()[0].rstrip('.:')}. {advice}".rstrip(),
             LoweringWarning,
             first_span(func),
         )

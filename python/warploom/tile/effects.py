@@ -20,7 +20,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.tile import ir
-from warploom.tile.primitives import op_name
+from warploom.tile.primitives import is_scaled, op_name
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,11 @@ def destination(call: TilePrimitiveCall) -> TensorRegion:
 
 
 def sources(call: TilePrimitiveCall) -> list[TensorRegion]:
-    """The tiles that a primitive reads."""
+    """The tiles that a primitive reads, with the metadata or the scales of an MMA."""
     read = [call.args[index] for index in _OPERANDS[op_name(call)][1]]
-    metadata = sparse_metadata(call)
-    return read if metadata is None else [*read, metadata]
+    if op_name(call) != "gemm_async":
+        return read
+    return [*read, *call.args[3:5]] if is_scaled(call) else [*read, *call.args[3:-3]]
 
 
 def sparse_metadata(call: TilePrimitiveCall) -> TensorRegion | None:

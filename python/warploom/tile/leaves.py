@@ -20,6 +20,7 @@ from warploom.tile import ir
 from warploom.tile.effects import Effects, accumulates, effects, sparse_metadata
 from warploom.tile.mbarriers import Operation
 from warploom.tile.nest import ElementStore, Part, stores_of
+from warploom.tile.primitives import is_scaled
 from warploom.tile.scopes import is_shared
 
 #: Option of MMAs that two CTAs of Blackwell execute together, as TVM calls it.
@@ -105,7 +106,7 @@ class Load(_Copying):
 
 
 class Mma(_Primitive):
-    """``gemm_async``: D = A B, or D += A B. A may be sparse."""
+    """``gemm_async``: D = A B, or D += A B; A may be sparse, or A and B have scales."""
 
     @property
     def d(self) -> Buffer:
@@ -121,6 +122,11 @@ class Mma(_Primitive):
     def metadata(self) -> TensorRegion | None:
         """Which elements of K a sparse A holds; None if A is dense."""
         return sparse_metadata(self.raw)
+
+    @property
+    def scales(self) -> tuple[TensorRegion, ...]:
+        """Scales of blocks of A and of B; none where operands are multiplied as they are."""
+        return tuple(self.raw.args[3:5]) if is_scaled(self.raw) else ()
 
     @property
     def transposed(self) -> tuple[bool, bool]:

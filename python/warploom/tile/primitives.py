@@ -43,3 +43,8 @@ def primitive(
 def op_name(call: TilePrimitiveCall) -> str:
     """Name of a tile primitive, such as ``"gemm_async"``."""
     return call.op.name.removeprefix("tirx.tile.")
+
+
+def is_scaled(call: TilePrimitiveCall) -> bool:
+    """Whether a ``gemm_async`` has scales: A, B and theirs stand before the three flags."""
+    return len(call.args) == 8

@@ -27,7 +27,7 @@ from warploom.gemm.generate import tile_program as generated
 from warploom.gemm.recognition import recognise
 from warploom.kernels import matmul_multistage, matmul_warp_specialised
 from warploom.lower.grid.persistent import persistent_grid
-from warploom.lower.lowerings import TENSOR_MEMORY, WARP_SPECIALISED, lower
+from warploom.lower.lowerings import SCALED, TENSOR_MEMORY, WARP_SPECIALISED, lower
 from warploom.lower.tvm_passes import tile_pass
 from warploom.programs import gemm
 from warploom.target import cuda_target
@@ -209,6 +209,16 @@ def dequantised_in_tensor_memory() -> CaseProduct:
     )
 
 
+def scales(order: str) -> CaseProduct:
+    """A GEMM whose scales the multiplying thread copies to tensor memory; ``order`` in shared."""
+    sizes = (130, 64, 5 * 128)
+    case = tile_programs.scaled("mxfp8", *sizes, tile=(128, 64, 128), order=order, stages=3)
+    return CaseProduct(
+        lambda: with_clusters(1, case.func, "sm_100a", SCALED), "sm_100a", *sizes,
+        out_dtype="float32", case=case,
+    )  # fmt: skip
+
+
 def slice_k() -> Product:
     """Two warpgroups that share the three steps of three tiles; four stages."""
     case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
@@ -368,6 +378,8 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "tile_program_clc": lambda: tile_program(32, None, cluster=(2, 1), scheduler="clc"),
     "tile_program_dequantised": dequantised,
     "tile_program_tensor_operand": dequantised_in_tensor_memory,
+    "tile_program_scales": lambda: scales("blocks"),
+    "tile_program_scales_in_rows": lambda: scales("rows"),
     "tile_program_2x2": two_by_two,
     "tile_program_own_barriers": own_barriers,
     "swap_ab": swap_ab,

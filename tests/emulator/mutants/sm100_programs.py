@@ -18,7 +18,16 @@ from tests.emulator.mutants.sm90 import (
     UNINITIALISED,
     Mutant,
 )
-from tests.emulator.mutants.sm100 import BEFORE, BOTH_COMMIT, FIRST_ONLY, LOAD, TENSOR
+from tests.emulator.mutants.sm100 import (
+    BEFORE,
+    BOTH_COMMIT,
+    COMMIT,
+    COPY,
+    FIRST_ONLY,
+    LOAD,
+    SCALE_COPY,
+    TENSOR,
+)
 
 #: Lines of the generated source.
 RANK = "(uint)tvm_builtin_cluster_ctaid_x()"
@@ -203,4 +212,71 @@ OPERAND = (
              ERROR, "deadlock"),
 )  # fmt: skip
 
-SM100_PROGRAM_MUTANTS = (*PAIR, *PAIRS, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND)
+# --- tile_program_scales: scales come by TMA, and go on to tensor memory before the MMAs ---
+
+SCALES_FULL = "(A_s_B_s_SA_s_SB_s_tensor_core_stage_ptr[0] + 13824)"
+SCALE_STAGE = "A_s_B_s_SA_s_SB_s_tensor_core_stage_ptr[0] * 512"
+SCALE_TMA = "cp.async.bulk.tensor"
+SCALES_OF_A = (
+    f"{COPY}_cp_cta_group__1_32x128b_warpx4(tensor_memory + 128, 70403106013184ULL + "
+    f"(tvm_builtin_cuda_cvta_generic_to_shared(&shared_memory_ptr[{SCALE_STAGE} + 73728]) >> 4));"
+)
+
+
+def _arrive(barrier: str) -> str:
+    """A thread's own arrival at a barrier, which waits for no copy and no MMA."""
+    address = f"(&(((uint64_t*)shared_memory_ptr)[{barrier}]))"
+    shared = f"tvm_builtin_cuda_cvta_generic_to_shared({address})"
+    return f"tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64({shared}, 0);"
+
+
+def _scales(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_scales", name, edits, kind, words)
+
+
+SCALES = (
+    _scales("the scales of B are not copied to tensor memory",
+            (drop(COPY, 1, 2),), UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _scales("the scales of A are copied behind the MMAs that read them",
+            (drop(COPY, 0, 2), replace(COMMIT, "tvm", f"{SCALES_OF_A} tvm", 0, 2)),
+            UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _scales("the scales of B go to the columns behind those that MMAs read",
+            (replace(COPY, "(uint)4)", "(uint)8)", 1, 2),),
+            UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _scales("the bytes of the scales are not announced",
+            (replace(EXPECT, "25600", "24576"),), RACE, SCALE_COPY, "reads shared", SCALE_TMA),
+    _scales("the scales of the stage after this one are copied",
+            (replace(COPY, SCALE_STAGE, f"({SCALE_STAGE} + 512) % 1536", 0, 2),),
+            RACE, SCALE_COPY, "reads shared", SCALE_TMA),
+    _scales("the copies do not wait for the stage to be full",
+            (drop(SCALES_FULL),), UNINITIALISED, SCALE_COPY, "reads shared"),
+    _scales("a stage is released by an arrival instead of a commit",
+            (instead(COMMIT, _arrive("A_s_B_s_SA_s_SB_s_tensor_core_stage_ptr[0] + 13827"), 0, 2),),
+            RACE, SCALE_TMA, "writes shared", SCALE_COPY),
+)  # fmt: skip
+
+# --- tile_program_scales_in_rows: threads bring scales into blocks ---
+
+BLOCKS_READ = "SA_s_blocks_of_threads_phase_ptr[0]);"
+BLOCKS_THERE = "SB_s_blocks_of_tensor_core_phase_ptr[0]);"
+
+
+def _in_rows(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_scales_in_rows", name, edits, kind, words)
+
+
+IN_ROWS = (
+    _in_rows("the copies do not wait for the threads that write the blocks",
+             (drop(BLOCKS_THERE),), RACE, SCALE_COPY, "reads shared", STORE),
+    _in_rows("threads do not wait until the copies have read the blocks",
+             (drop(BLOCKS_READ),), RACE, STORE, "writes shared", SCALE_COPY, "reads"),
+    _in_rows("no proxy fence before the blocks are given to the tensor core",
+             (drop(PROXY_FENCE, 4, 6),), FENCE, SCALE_COPY, STORE),
+    _in_rows("the blocks are given back by an arrival instead of a commit",
+             (instead(COMMIT, _arrive("13738"), 1, 4),),
+             RACE, STORE, "writes shared", SCALE_COPY, "reads"),
+)  # fmt: skip
+
+SM100_PROGRAM_MUTANTS = (
+    *PAIR, *PAIRS, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND, *SCALES, *IN_ROWS,
+)  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tvm.script.tirx import tile as Tx
 
 from tests.shared.philox import first_word
 from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
+from tests.shared.tile_programs.scaled import FORMATS, in_blocks, in_rows
 from warploom import language as wl
 from warploom.sparse import compress, decompress, prune_2_4
 
@@ -31,6 +33,7 @@ class Draft:
 
     rng: np.random.Generator
     by_tma: bool = False
+    scaled: bool = False
     parameters: dict[str, str] = field(default_factory=dict)
     values: dict[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     tiles: list[str] = field(default_factory=list)
@@ -39,6 +42,9 @@ class Draft:
     outputs: dict[str, Callable[[Model], np.ndarray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.scaled:
+            self._draw_scaled()
+            return
         pick = self.pick
         self.dtype = pick("float16", "bfloat16", "float8_e4m3fn", "int8")
         self.byte = self.dtype in ("float8_e4m3fn", "int8")
@@ -78,6 +84,38 @@ class Draft:
         self.held = (self.k // 2, self.bk // 2) if self.sparse else (self.k, self.bk)
         self.symbolic = not self.trans_a and pick(False, True)
 
+    def _draw_scaled(self) -> None:
+        """Operands with scales, whose K lies along rows, with tiles of any number of scales."""
+        pick = self.pick
+        self.format = pick(*FORMATS)
+        row = FORMATS[self.format]
+        self.dtype, self.acc, self.byte = row.dtype, "float32", True
+        self.integer, self.float8 = False, row.packed == 1
+        self.blocks = pick(False, True)
+        self.bm, self.bn = pick(64, 128, 128, 16), pick(16, 32, 64, 96, 128)
+        self.few = self.bm < 64
+        if self.few:
+            self.bn = pick(64, 128)
+        # Blocks have 4 scales along K; instructions for 4-bit elements take 64 of them.
+        self.bk = row.block * pick(4, 8 if row.block == 16 else 4) if self.blocks else (
+            row.block * pick(1, 2, 4)
+        )  # fmt: skip
+        self.trans_a = self.trans_b = False
+        self.stages = pick(None, 1, 2, 3)
+        depth = self.stages or 3
+        self.trips = pick(0, 1, depth - 1, depth, depth + 1)
+        self.dynamic = self.trips == 0 or pick(False, True)
+        # Blocks begin at multiples of 128 rows.
+        self.rows, self.columns = (
+            pick(1, 2) if not self.blocks or size == 128 else 1 for size in (self.bm, self.bn)
+        )
+        self.m = self._ragged(self.rows, self.bm, 1)
+        self.n = self._ragged(self.columns, self.bn, pick(16, 2))
+        trips = max(self.trips, 1)
+        step = pick(32, 32, 8) if not self.dynamic else self.bk
+        self.k = self._ragged(trips, self.bk, min(step, self.bk))
+        self.symbolic = pick(False, True)
+
     def pick(self, *choices: Any) -> Any:
         return choices[self.rng.integers(len(choices))]
 
@@ -114,17 +152,22 @@ class Draft:
         self.add(f"for i, j in T.grid{extents}:", f"    {store}", indent=indent)
 
 
-def random_program(rng: np.random.Generator, by_tma: bool = False) -> Case:
+def random_program(
+    rng: np.random.Generator, by_tma: bool = False, scaled: bool = False
+) -> Case:
     """A random program; the same generator state gives the same program.
 
     With ``by_tma``, TMA can load and store all its matrices, each tile at once, results have at
     least 64 rows, and no CTA ends early: a program for tests that force a lowering whose loads are
-    TMA's, or CTAs that share tiles.
+    TMA's, or CTAs that share tiles. With ``scaled``, operands have scales for blocks along K.
     """
-    draft = Draft(rng, by_tma)
-    deep, _ = draft.held
-    draft.buffer("A", (deep, draft.m) if draft.trans_a else (draft.m, deep), draft.dtype)
-    _main_loop(draft)
+    draft = Draft(rng, by_tma, scaled)
+    if scaled:
+        _scaled_loop(draft)
+    else:
+        deep, _ = draft.held
+        draft.buffer("A", (deep, draft.m) if draft.trans_a else (draft.m, deep), draft.dtype)
+        _main_loop(draft)
     for step in rng.permutation(list(_INTEGER_STEPS if draft.integer else _STEPS))[:3]:
         _STEPS[step](draft)
     if not draft.few and draft.pick(False, True):
@@ -255,6 +298,56 @@ def _main_loop(draft: Draft) -> None:
                 s[acc] += part * (step + 1 if partial else 1)
                 blocks = part.reshape(len(left), -1, d.bn).max(2).T
                 s["best"] = np.maximum(s["best"], blocks)
+
+    d.model.append(model)
+    if products == 2:
+        _join(d)
+
+
+def _scaled_loop(d: Draft) -> None:
+    """One or two MMAs with scales; both have the same A."""
+    row = FORMATS[d.format]
+    products = d.pick(1, 1, 2)
+    count, steps = -(-d.k // row.block), d.bk // row.block
+    d.tile("acc", (d.bm, d.bn), "float32", "accumulator")
+    zeroed = d.dynamic or d.pick(False, True)
+    if products == 2:
+        d.tile("acc2", (d.bm, d.bn), "float32", "accumulator")
+    if zeroed:
+        d.add("Tx.cta.zero(acc)", *(["Tx.cta.zero(acc2)"] if products == 2 else []))
+    d.add(f"for k in wl.pipelined({'steps' if d.dynamic else -(-d.k // d.bk)}, {d.stages}):")
+    operands = {"A": ("bi", d.bm, d.m), "B": ("bj", d.bn, d.n), "B2": ("bj", d.bn, d.n)}
+    for name, (number, tile, size) in list(operands.items())[: products + 1]:
+        d.buffer(name, (size, d.k // row.packed), d.dtype)
+        d.values[name] = partial(row.operand, rows=size, k=d.k)
+        d.tile(f"{name}_s", (tile, d.bk // row.packed), d.dtype, "shared")
+        d.add(f"Tx.cta.copy_async({name}_s, wl.tile({name}, ({number}, k), {name}_s))", indent=1)
+        shape, extents = (size, count), (tile, steps)
+        place = f"wl.tile(S{name}, ({number}, k), S{name}_s)"
+        if d.blocks:
+            shape = (-(-size // 128), -(-count // 4), 32, 16)
+            extents = (-(-tile // 128), steps // 4, 32, 16)
+            place = f"S{name}[{number} : {number} + 1, k * {steps // 4} : k * {steps // 4} + "
+            place += f"{steps // 4}, 0:32, 0:16]"
+        d.parameters[f"S{name}"] = f"T.Buffer({shape}, {row.scale!r})"
+        d.values[f"S{name}"] = lambda rng, size=size: (
+            in_blocks if d.blocks else np.asarray
+        )(row.scales(rng, size, d.k))  # fmt: skip
+        d.tile(f"S{name}_s", extents, row.scale, "shared")
+        d.add(f"Tx.cta.copy_async(S{name}_s, {place})", indent=1)
+    for suffix in ("", "2")[:products]:
+        d.add(f"Tx.cta.gemm_async(acc{suffix}, A_s, B{suffix}_s, SA_s, SB{suffix}_s, "
+              f"accum={'True' if zeroed else 'k > 0'})", indent=1)  # fmt: skip
+
+    def model(s: Model) -> None:
+        def values(name: str) -> np.ndarray:
+            _, tile, size = operands[name]
+            scales = s[f"S{name}"]
+            scales = in_rows(scales, size, count) if d.blocks else scales
+            return _padded(row.values(s[name], scales), tile, d.bk)[:, : d.trips * d.bk]
+
+        for suffix in ("", "2")[:products]:
+            s[f"acc{suffix}"] = values("A") @ values(f"B{suffix}").T
 
     d.model.append(model)
     if products == 2:

@@ -27,6 +27,7 @@ from warploom.lower.analysis.own_barriers import own_barriers
 from warploom.lower.analysis.room_for_stages import stages_by_room
 from warploom.lower.grid.persistent import DEFAULT_GROUP
 from warploom.lower.passes.canonicalize import canonicalize
+from warploom.lower.passes.dequantise_scaled import dequantise_scaled
 from warploom.lower.passes.squeeze_vectors import squeeze_vectors
 from warploom.target import SM90A, wgmma_kind
 from warploom.target.dtypes import bits_of
@@ -75,7 +76,8 @@ def read(func: PrimFunc, arch: str = SM90A.name, sizes: Mapping[str, int] | None
             "write them."
         )
     known = {str(k): int(v) for k, v in dict((func.attrs or {}).get(SIZES, {})).items()}
-    return _Reader(squeeze_vectors(canonicalize(program)), {**known, **(sizes or {})}).work()
+    plain = squeeze_vectors(canonicalize(dequantise_scaled(program)))
+    return _Reader(plain, {**known, **(sizes or {})}).work()
 
 
 def _name(func: PrimFunc) -> str:

@@ -27,7 +27,9 @@ from warploom.language.rules.operands import (
     require_sparse,
     require_steps,
 )
+from warploom.language.rules.scales import require_scaled_gemm
 from warploom.language.values.dtypes import convert
+from warploom.language.values.scaled import scaled_values
 from warploom.sparse import decompress
 from warploom.tile.updates import REDUCE
 from warploom.tile_primitives import BLOCKS
@@ -71,15 +73,20 @@ def _strided_copy(evaluate: Running, call: TilePrimitiveCall) -> None:
 
 
 def _gemm_async(evaluate: Running, args: list[Any]) -> None:
-    *operands, trans_a, trans_b, accum = args
-    acc, a, b, *sparse = (Region.of(evaluate, argument) for argument in operands)
-    trans_a, trans_b, accumulate = (bool(evaluate(flag)) for flag in (trans_a, trans_b, accum))
-    require = require_sparse if sparse else require_gemm
-    require(*(each.operand for each in (acc, a, b, *sparse)), trans_a, trans_b)
+    acc, a, b, *more = (Region.of(evaluate, argument) for argument in args[:-3])
+    trans_a, trans_b, accumulate = (bool(evaluate(argument)) for argument in args[-3:])
+    operands = [region.operand for region in (acc, a, b, *more)]
     left, right = a.matrix(), b.matrix()
-    left, right = (left.T if trans_a else left), (right.T if trans_b else right)
-    if sparse:
-        left = _dense(left, sparse[0])
+    if len(more) == 2:
+        row = require_scaled_gemm(*operands, trans_a, trans_b)
+        left, right = (
+            scaled_values(row, matrix, scale.read())
+            for matrix, scale in zip((left, right), more, strict=True)
+        )
+    else:
+        (require_sparse if more else require_gemm)(*operands, trans_a, trans_b)
+        left, right = (left.T if trans_a else left), (right.T if trans_b else right)
+        left = _dense(left, more[0]) if more else left
     # Sums of 8-bit products are exact in float64 too. einsum does without BLAS, whose threads cost
     # more than they gain on tiles.
     result = np.einsum("mk,nk->mn", left.astype(np.float64), right.astype(np.float64))

@@ -30,8 +30,10 @@ from warploom.language.rules.order import (
     require_sort,
 )
 from warploom.language.rules.ranges import require_region
+from warploom.language.rules.scales import require_scaled_gemm
 from warploom.language.rules.scopes import TILES
 from warploom.tile.effects import sparse_metadata
+from warploom.tile.primitives import is_scaled
 from warploom.tile_primitives import ATOMICS, BLOCKS, BUILDERS, POSITIONS, SCANS
 
 #: Element-wise primitives, which take tiles and numbers.
@@ -56,13 +58,16 @@ def require_primitive(call: TilePrimitiveCall) -> str:
             f"{name} has the scope {call.scope.name}; write Tx.cta.{name}, for the CTA executes a "
             "tile program as a whole."
         )
-    if name == "gemm_async" and len(call.args) not in (6, 7):
-        raise TileProgramError("gemm_async with scale factors is no part of tile programs.")
+    if name == "gemm_async" and len(call.args) not in (6, 7, 8):
+        raise TileProgramError(
+            "gemm_async has scales and sparse=; no instruction of a tile program takes both, so "
+            "leave out SFA and SFB, or sparse."
+        )
     if name == "gemm_async" and call.config:
         option, value = next(iter(call.config.items()))
         raise TileProgramError(
-            f"gemm_async of a tile program has the option {option}={value}; it takes transA, "
-            "transB, accum and sparse only: the passes place the waits, and signs and clamps "
+            f"gemm_async of a tile program has the option {option}={value}; it takes SFA, SFB, "
+            "sparse, transA, transB and accum only: the passes place the waits, signs and clamps "
             "belong to the epilogue."
         )
     return name
@@ -84,8 +89,9 @@ def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrim
             require_steps(name, *operands, tuple(map(int, call.config["steps"])))
         require_copy(*operands)
     elif name == "gemm_async":
-        require = require_gemm if sparse_metadata(call) is None else require_sparse
-        require(*operands, *map(_constant_flag, ("transA", "transB"), call.args[-3:-1]))
+        dense = require_gemm if sparse_metadata(call) is None else require_sparse
+        flags = map(_constant_flag, ("transA", "transB"), call.args[-3:-1])
+        (require_scaled_gemm if is_scaled(call) else dense)(*operands, *flags)
     elif BLOCKS in call.config:
         pass  # as passes write it
     elif name in REDUCTIONS:

@@ -15,6 +15,9 @@ from warploom.ops.copy_strided import knows_strides
 from warploom.target import TMA
 from warploom.tile import ir
 
+#: Dtypes of whole bytes that tensor maps of TVM lack, and those of the same size that they have.
+_OTHER_DTYPES = {"bool": "uint8", "int16": "uint16", "float8_e8m0fnu": "uint8"}
+
 
 def why_not_tma(region: TensorRegion, use: str) -> str | None:
     """Why TMA cannot describe a region, as a sentence; None if it can, or the launch will know.
@@ -29,6 +32,11 @@ def why_not_tma(region: TensorRegion, use: str) -> str | None:
     """
     buffer = region.source
     bits = tvm.DataType(str(buffer.dtype)).bits
+    if (instead := _OTHER_DTYPES.get(str(buffer.dtype))) is not None:
+        return (
+            f"{buffer.name}, {use}, is {buffer.dtype}, of which TVM makes no tensor maps; view it "
+            f"as {instead}."
+        )
     for part, extent in (("", _pitch(region)), ("the part of ", ir.ranges(region)[-1][1])):
         if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
             return (

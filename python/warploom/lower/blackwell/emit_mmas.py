@@ -17,10 +17,11 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline, IllegalCombination
 from warploom.language.descriptor import descriptor
 from warploom.layout.smem_matrix import SharedMatrix
+from warploom.lower.blackwell.emit_scaled_mmas import emit_scaled_mma
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
 from warploom.tile import ir
-from warploom.tile.primitives import tile_call
+from warploom.tile.primitives import is_scaled, tile_call
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import Mma
 
@@ -28,8 +29,13 @@ from warploom.tile.statement import Mma
 _LANE_MASKS = 4
 
 
-def emit_mma(call: TilePrimitiveCall) -> list[Stmt]:
+def emit_mma(call: TilePrimitiveCall, scales: Any) -> list[Stmt]:
     """An MMA whose result lies in tensor memory; operand A does, too, or in shared memory.
+
+    Parameters
+    ----------
+    scales : Expr
+        The first column of tensor memory for scales, if the program has any.
 
     Raises
     ------
@@ -40,6 +46,8 @@ def emit_mma(call: TilePrimitiveCall) -> list[Stmt]:
     trans_a, trans_b, accum = call.args[-3:]
     dtypes = [str(region.source.dtype) for region in (a, b, d)]
     try:
+        if is_scaled(call):
+            return emit_scaled_mma(call, scales)
         kind = tcgen05_kinds(*dtypes)[0]
         m, n = (int(extent) for _, extent in ir.ranges(d))
         ctas = Mma(call).ctas

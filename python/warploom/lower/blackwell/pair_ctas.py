@@ -147,6 +147,8 @@ def _shape_obstacle(mma: Mma, consumers: int | None) -> str | None:
     name = d.source.name
     if any(not _is_whole(region) for region in (d, b)):
         return f"the MMA into {name} takes a part of a tile"
+    if mma.scales:
+        return f"the MMA into {name} has scales, which lie in the tensor memory of one CTA"
     rows, columns = (int(extent) for extent in d.source.shape)
     shape = SM100A.warpgroup
     if rows % shape or consumers not in (None, rows // shape):

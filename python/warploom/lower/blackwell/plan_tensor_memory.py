@@ -23,6 +23,8 @@ from warploom.tile import ir
 
 _REINTERPRET = Op.get("tirx.reinterpret")
 
+#: The name of the columns with scales of MMAs, in plans of columns.
+SCALES = "scales"
 #: Places of a tile that may change them.
 SETS = 2
 
@@ -71,6 +73,11 @@ class TensorMemory:
     base: Var
     ctas: int = 1
 
+    @property
+    def scales(self) -> Any:
+        """The first column for scales of MMAs; those behind the last tile."""
+        return self.base + T.uint32(self.plan.buffers[-1].start)
+
     def describe(self) -> list[str]:
         """Where accumulators are, one sentence each."""
         lines = [
@@ -78,6 +85,8 @@ class TensorMemory:
             f"{placed.cells} columns"
             for tile, placed in self.tiles.items()
         ]
+        if (last := self.plan.buffers[-1]).name == SCALES:
+            lines.append(f"tensor memory: scales in {last.columns} columns")
         return [*lines, f"tensor memory: {self.plan.allocation} columns allocated"]
 
     def allocate(self) -> list[Stmt]:
@@ -122,7 +131,7 @@ def after_sync() -> Stmt:
 
 
 def plan_tensor_memory(
-    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1, per_sm: int = 1
+    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1, per_sm: int = 1, scales: int = 0
 ) -> TensorMemory:
     """Place accumulators.
 
@@ -137,6 +146,8 @@ def plan_tensor_memory(
         CTAs that compute MMAs together.
     per_sm : int
         CTAs that share an SM's tensor memory.
+    scales : int
+        Columns for scales of MMAs.
 
     Raises
     ------
@@ -144,7 +155,7 @@ def plan_tensor_memory(
         If they do not fit; the message is the budget.
     """
     # An allocation is a power of two.
-    capacity = 1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)
+    capacity = (1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)) - scales
     widths = {t: columns_of(str(t.dtype), int(t.shape[1])) * warpgroups for t in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
@@ -154,8 +165,12 @@ def plan_tensor_memory(
         ):
             sets[tile] = SETS
     names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
+    columns = {names[tile]: widths[tile] * sets[tile] for tile in tiles}
+    if scales:
+        # Copies of scales begin at multiples of 4 columns.
+        columns[SCALES] = scales
     try:
-        plan = plan_columns(per_sm, **{names[t]: widths[t] * sets[t] for t in tiles})
+        plan = plan_columns(per_sm, **columns)
     except IllegalCombination as error:
         raise Decline(f"{error} Use smaller tiles.") from error
     base = Var("tensor_memory", "uint32")

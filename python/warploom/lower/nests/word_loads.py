@@ -61,7 +61,7 @@ def in_shared_words(
         words = LoadedWords(store.value, elements, analyzer)
         statements += words.statements
         for number, one in enumerate(elements):
-            one.words = _places(words, number)
+            one.words = places_of(words, number)
         for number in range(0, len(elements), 2):
             pair = elements[number : number + 2]
             word = _word_store(store, pair, analyzer) if pairs else None
@@ -94,7 +94,12 @@ def _bits(tile: Any) -> int:
     return tvm.DataType(str(tile.dtype)).bits
 
 
-def _places(words: LoadedWords, number: int) -> Callable[[TensorLoad], Any]:
+def reads_all(value: Any) -> bool:
+    """Whether an expression reads all its narrow elements of shared tiles, without a condition."""
+    return _narrow_loads(value) is not None
+
+
+def places_of(words: LoadedWords, number: int) -> Callable[[TensorLoad], Any]:
     """A function from a load of the nest to its value, from the words that have been loaded."""
 
     def value(load: TensorLoad) -> Any:

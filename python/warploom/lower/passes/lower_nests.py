@@ -41,6 +41,7 @@ from warploom.lower.nests.grid_reductions import GridReduction
 from warploom.lower.nests.matrix_stores import matrix_store
 from warploom.lower.nests.pairs import in_words, paired_store
 from warploom.lower.nests.register_numbers import RegisterNumbers
+from warploom.lower.nests.shared_rows import in_shared_rows
 from warploom.lower.nests.transposed_bytes import transposed_bytes
 from warploom.lower.nests.wide_accesses import for_neighbours
 from warploom.lower.nests.word_loads import in_shared_words
@@ -342,13 +343,16 @@ def _over_threads(nest: Nest, context: _Context) -> Stmt:
     rounds = -(-total // threads)
     analyzer = context.analyzer(part, vector)
     analyzer.bind(round_, ir.whole_range(rounds))
+    def neighbour(number: int) -> Element:
+        at = {part: tirx.const(number)}
+        places = {var: ir.substitute(place, at) for var, place in table.items()}
+        return Element(places, no_registers, context, analyzer)
+
     if context.grid is not None:
-        places = [
-            {var: ir.substitute(at, {part: tirx.const(number)}) for var, at in table.items()}
-            for number in range(vector)
-        ]
-        elements = [Element(at, no_registers, context, analyzer) for at in places]
+        elements = list(map(neighbour, range(vector)))
         vectorised = ir.seq(for_neighbours(nest.parts, elements))
+    elif (chunk_of_row := in_shared_rows(nest, vector, neighbour, analyzer)) is not None:
+        vectorised = ir.seq(chunk_of_row)
     else:
         element = Element(table, no_registers, context, analyzer)
         lowered = map(element.statement, nest.parts)

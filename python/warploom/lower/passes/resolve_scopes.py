@@ -32,11 +32,14 @@ from warploom.lower.passes.parts_of_tiles import store_of_part
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.ids import Id
-from warploom.tile.primitives import op_name, tile_call
+from warploom.tile.primitives import is_scaled, op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_single
 from warploom.tile.statement import Load, Mma, Nest, Statement, view
 from warploom.tile_primitives import BLOCKS
+
+#: The argument of an MMA that has the scales of operand A.
+_SCALES_OF_A = 3
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,8 @@ def _region(
             ranges[split.along(tile.source)] = (0, split.rows[tile.source])
         return ir.region(split.parts[tile.source], *ranges)
     if isinstance(mma := view(call), Mma):
+        if is_scaled(call) and position == _SCALES_OF_A:
+            return _scales_of(tile, split)
         is_metadata = mma.metadata is not None and tile.same_as(mma.metadata)
         if position != 1 and not is_metadata:
             return tile
@@ -230,6 +235,16 @@ def _region(
             f"{tile.source.name} has {extent} {dimension} where the tile has {rows * split.count}; "
             "give both the same shape."
         )
+    return ir.region(tile.source, *ranges)
+
+
+def _scales_of(tile: TensorRegion, split: _Split) -> TensorRegion:
+    """The scales of the rows of this warpgroup: in blocks, of which each warpgroup has one."""
+    if split.count == 1:
+        return tile
+    ranges = ir.ranges(tile)
+    along = next(d for d, (_, extent) in enumerate(ranges) if not ir.is_constant(extent, 1))
+    ranges[along] = (ranges[along][0] + split.start(1), 1)
     return ir.region(tile.source, *ranges)
 
 
