@@ -234,7 +234,7 @@ def with_tiles(a=(64, 64), e=(64, 16), b=(32, 128), dtypes=("float16", "uint8", 
         ({"scopes": ("fragment", "shared")}, "A, A_s, in scope fragment; a sparse A must be"),
         ({"b": (32, 64)}, r"\[M, K / 2, here doubled\] = .*64, 128.* B_s, \[N, K\] = .*32, 64"),
         ({"dtypes": ("float64", "uint8", "float64")}, "dtype float64; sparse MMAs take float16"),
-        ({"options": {"wait": True}}, "transA, transB, accum and sparse only"),
+        ({"options": {"wait": True}}, "sparse, transA, transB and accum only"),
     ],
 )
 def test_what_breaks_a_rule_is_refused(changes, sentence):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.tirx import PrimFunc, Stmt, Var
 
+from warploom.language.rules.nests import read_nest
 from warploom.tile import ir
-from warploom.tile.nest import read_nest
 
 
 def with_single_stores(func: PrimFunc) -> PrimFunc:
@@ -21,28 +21,33 @@ def with_single_stores(func: PrimFunc) -> PrimFunc:
     func : PrimFunc
         A tile program whose roles have not parted.
     """
-    body = _wrapped(func.body)
+    body = _wrapped(func.body, ())
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def _wrapped(statement: Stmt) -> Stmt:
+def _wrapped(statement: Stmt, counters: tuple[Var, ...]) -> Stmt:
+    """The statement in loops with these variables, none of which counts elements."""
     if isinstance(statement, tirx.BufferStore):
-        if str(statement.buffer.scope()) == "local":
+        # An element for each iteration is that of a nest, which the rules have words for.
+        counted = any(ir.uses(index) & set(counters) for index in statement.indices)
+        if str(statement.buffer.scope()) == "local" or counted:
             return statement
         return ir.written_at(ir.loop(Var("one", "int32"), 1, [statement]), statement.span)
     if isinstance(statement, tirx.SeqStmt):
-        each = [_wrapped(inner) for inner in statement.seq]
+        each = [_wrapped(inner, counters) for inner in statement.seq]
         same = all(new.same_as(old) for new, old in zip(each, statement.seq, strict=True))
         return statement if same else ir.seq(each)
     if isinstance(statement, tirx.IfThenElse):
         cases = [statement.then_case, statement.else_case]
-        new = [case if case is None else _wrapped(case) for case in cases]
+        new = [case if case is None else _wrapped(case, counters) for case in cases]
         if all(a is b or a.same_as(b) for a, b in zip(new, cases, strict=True)):
             return statement
         return tirx.IfThenElse(statement.condition, *new, statement.span)
-    if isinstance(statement, tirx.For) and read_nest(statement) is not None:
-        return statement
+    if isinstance(statement, tirx.For):
+        if read_nest(statement) is not None:
+            return statement
+        counters = (*counters, statement.loop_var)
     if isinstance(statement, (tirx.For, tirx.While, tirx.AttrStmt)):
-        body = _wrapped(statement.body)
+        body = _wrapped(statement.body, counters)
         return statement if body.same_as(statement.body) else ir.with_body(statement, [body])
     return statement
