@@ -219,7 +219,7 @@ class Machine:
     partial_lines_dram: float = 0.418
     kept_inputs: float = 0.0608
     dram_rows: float = 0.125
-    pair_bytes: float = 32.7
+    pair_bytes: float = 30.0
     next_cta: float = 1.9
     part: float = 1.21
     part_each: float = 0.102
@@ -239,7 +239,7 @@ class Machine:
     throttle: float = 0.104
     throttle_us: float = 5740.0
     overlap: float = 3.64
-    overlap_dram: float = 5.28
+    overlap_dram: float = 3.5
 
     @property
     def sms(self) -> int:
