@@ -97,6 +97,5 @@ def test_a_sum_that_is_read_too_early_is_found() -> None:
 @pytest.mark.parametrize(("m", "n", "k"), [(1500, 5120, 1280), (384, 2560, 768)])
 def test_no_sum_is_read_before_its_wait(m: int, n: int, k: int) -> None:
     source = _gelu(m, n, k)
-    assert "erff(" in source
     listing = listing_of_source(source)
     assert "HGMMA" in listing and not _read_too_early(listing)

@@ -108,7 +108,7 @@ def test_an_explicit_layout_stays():
 def faulty(fault: str) -> Any:
     """A program with a use that has no layout."""
     rows, columns = (96, 48) if fault == "rows" else (64, 64)
-    wide = (2, 64, 64) if fault == "rank" else (64, 12) if fault == "columns" else (64, 64)
+    wide = (64, 12) if fault == "columns" else (64, 64)
 
     @T.prim_func
     def program(A: T.Buffer((64, 64), "float16"), C: T.Buffer((96, 64), "float32")):
@@ -134,7 +134,6 @@ def faulty(fault: str) -> Any:
     ("fault", "message"),
     [
         ("rows", "The tile acc has 96 rows; a warpgroup holds multiples of 64"),
-        ("rank", "The tile other has 3 dimensions; a tile in registers has one or two"),
         ("columns", "The tile other: The columns of an accumulator must be a positive multiple"),
         (
             "vector",

@@ -342,22 +342,23 @@ class _Reduction:
 
     def _taken(self, to: TensorRegion, accumulate: Any) -> Stmt:
         """A reduction of single elements, which is a copy."""
-        counters = _counters(list(to.source.shape))
-        several = zip(counters, to.source.shape, strict=True)
-        free = (counter for counter, extent in several if int(extent) != 1)
+        wide = [d for d, extent in enumerate(to.source.shape) if int(extent) != 1] or [0]
+        counters = _counters(wide)
+        of = dict(zip(wide, counters, strict=True))
+        places = [of.get(d, tirx.const(0, "int32")) for d in range(len(to.source.shape))]
+        free = iter(counters)
         indices = [
             first if int(extent) == 1 else first + next(free)
             for first, extent in ir.ranges(self.source)
         ]
         value = T.Cast(self.dtype, self.tile[tuple(indices)])
-        old = to.source[tuple(counters)]
-        combined = COMBINE[op_name(self.call)](old, value)
+        combined = COMBINE[op_name(self.call)](to.source[tuple(places)], value)
         if isinstance(accumulate, bool):
             value = combined if accumulate else value
         else:
             value = T.if_then_else(accumulate, combined, value)
-        store = tirx.BufferStore(to.source, value, counters)
-        return ir.nest(counters, map(int, to.source.shape), [store])
+        store = tirx.BufferStore(to.source, value, places)
+        return ir.nest(counters, [int(to.source.shape[d]) for d in wide], [store])
 
     def _call(self, to: TensorRegion, source: TensorRegion, axes: list[int], add: Any) -> Stmt:
         return tile_call(self.call, to, source, axes, add)

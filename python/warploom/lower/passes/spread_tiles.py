@@ -88,25 +88,18 @@ def _in_registers(program: TileProgram) -> TileProgram:
 
 
 def _vectors(program: TileProgram) -> set[Buffer]:
-    """Matrices of one column or of one row, if others have more; what such are reduced to.
+    """Matrices of one column, and of one row if others have more; vectors of one element.
 
-    Those beside vectors or of which one element remains, too; and vectors of one element, which
-    become matrices.
+    The latter become matrices, of which every thread has a copy.
     """
     every = [tile for tile in allocations(program.body) if tile.scope() in TILE_SCOPES]
     tiles = [tile for tile in every if len(tile.shape) == 2 and not is_single(tile)]
-    calls = [one.raw for one in walk(program.block) if isinstance(one, Reduction)]
-    results = {call.args[0].source for call in calls}
-    summed_up = {call.args[1].source for call in calls if is_single(call.args[0].source)}
+    results = {one.raw.args[0].source for one in walk(program.block) if isinstance(one, Reduction)}
     others = [tile for tile in tiles if tile not in results]
     rows = max((int(tile.shape[0]) for tile in others if int(tile.shape[1]) > 1), default=1)
-    columns = max((int(tile.shape[1]) for tile in others), default=1)
-    beside = any(len(tile.shape) == 1 and not is_single(tile) for tile in every)
-    of_column = results | summed_up
     return {
         tile for tile in tiles
-        if (int(tile.shape[1]) == 1 and (columns > 1 or beside or tile in of_column))
-        or (int(tile.shape[0]) == 1 and rows > 1)
+        if int(tile.shape[1]) == 1 or (int(tile.shape[0]) == 1 and rows > 1)
     } | {tile for tile in every if len(tile.shape) == 1 and is_single(tile)}  # fmt: skip
 
 
