@@ -83,7 +83,11 @@ def _ranked(
             for variant in _variants(problem, config, machine, ({"stream_k": True},))
         )
     other += rated(gemv_configs(problem))
-    return tuple(sorted([*usual, *other], key=lambda pair: pair[0])[:count])
+    found: dict[Config, float] = {}
+    for time, config in (*usual, *other):  # variants of several configs may be the same
+        found.setdefault(config, time)
+    pairs = ((time, config) for config, time in found.items())
+    return tuple(sorted(pairs, key=lambda pair: pair[0])[:count])
 
 
 def _variants(
