@@ -11,11 +11,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.intrin.operand_fence import meeting_after, pinned, register_dtype
 from warploom.tile import ir
-from warploom.tile.written_out import written_out
 
 _WORD_BITS = 32
 #: Registers of a tile that are all waited for.
@@ -31,7 +30,7 @@ def pin(tiles: Iterable[Buffer]) -> list[Stmt]:
         call = ir.evaluate(pinned(words[register], str(words.dtype)))
         result += [
             tirx.DeclBuffer(words, data=tile.data),
-            written_out(register, int(words.shape[0]), [call]),
+            ir.loop(register, int(words.shape[0]), [call], kind=ForKind.UNROLLED),
         ]
     return result
 

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, ForKind, Stmt, Var
 
 from warploom.lower.nests.elements import Element, in_pairs, inside_buffer
 from warploom.ops.register_tile import RegisterTile
@@ -25,7 +25,6 @@ from warploom.tile import ir
 from warploom.tile.nest import AtomicUpdate, ElementStore, Guard
 from warploom.tile.scopes import is_global
 from warploom.tile.statement import Nest
-from warploom.tile.written_out import written_out
 
 _WORD, _HALF_BITS = "uint32", 16
 
@@ -72,7 +71,7 @@ class WordCopy:
             body = tirx.BufferStore(own, value, [register])
         for condition in self.conditions:
             body = ir.when(first.expression(condition), [body])
-        loop = written_out(word, words, [body])
+        loop = ir.loop(word, words, [body], kind=ForKind.UNROLLED)
         return ir.seq([tirx.DeclBuffer(view, data=memory.data), loop])
 
 

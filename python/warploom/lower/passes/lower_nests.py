@@ -55,12 +55,9 @@ from warploom.tile.program import TileProgram
 from warploom.tile.scalar import bound_of
 from warploom.tile.scopes import is_global, is_shared, is_single, is_tile
 from warploom.tile.statement import Block, Loop, Nest, Reduction, Statement, While
-from warploom.tile.written_out import written_out
 
 #: Bytes that one thread writes to shared memory at a time.
 _VECTOR_BYTES = 16
-#: Rounds of all threads that are written out.
-_ROUNDS = 8
 
 
 def lower_nests(program: TileProgram) -> TileProgram:
@@ -282,7 +279,7 @@ def _over_registers(buffer: Buffer, indices: Any, nest: Nest, context: NestConte
         return ir.seq(map(only.statement, nest.parts))
     elements = [element(register * step + part if step > 1 else register) for part in range(step)]
     lowered = [s for part in nest.parts for s in together(part, elements)]
-    return written_out(register, tile.registers // step, lowered)
+    return ir.loop(register, tile.registers // step, lowered, kind=ForKind.UNROLLED)
 
 
 def _stores_to_memory(nest: Nest) -> bool:
@@ -356,11 +353,8 @@ def _over_threads(nest: Nest, context: _Context) -> Stmt:
     else:
         element = Element(table, no_registers, context, analyzer)
         lowered = map(element.statement, nest.parts)
-        vectorised = written_out(part, vector, lowered)
+        vectorised = ir.loop(part, vector, lowered, kind=ForKind.UNROLLED)
     if total % threads:
         vectorised = ir.when(chunk < total, [vectorised])
-    if rounds > _ROUNDS:
-        return ir.loop(round_, rounds, [vectorised])
-    if context.grid is not None:
-        return ir.loop(round_, rounds, [vectorised], kind=ForKind.UNROLLED)
-    return written_out(round_, rounds, [vectorised])
+    kind = ForKind.UNROLLED if rounds <= 8 else ForKind.SERIAL
+    return ir.loop(round_, rounds, [vectorised], kind=kind)
