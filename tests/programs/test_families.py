@@ -125,5 +125,6 @@ def test_defaults_need_no_more_registers_and_shared_memory_than_there_are(
     with cuda_target(arch):
         report = compile_report(_DEFAULTS[name](rows, arch), cuda_target(arch))
     assert not report.problems, "\n".join(map(str, report.problems))
-    (kernel,) = report.kernels
-    assert (kernel.spill_store_bytes, kernel.spill_load_bytes) == (0, 0)
+    assert report.kernels
+    for kernel in report.kernels:
+        assert (kernel.spill_store_bytes, kernel.spill_load_bytes) == (0, 0)
