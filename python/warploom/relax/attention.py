@@ -14,7 +14,6 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import GlobalVar
-from tvm.target import Target
 from tvm.tirx import IntImm, PrimFunc, Var
 
 from warploom.decide.config import Config
@@ -27,7 +26,7 @@ from warploom.programs.attention_arguments import check_heads
 from warploom.programs.heads_in_memory import TOKENS_FIRST, HeadsInMemory
 from warploom.relax.attention_operands import Placed, as_it_is, placed
 from warploom.relax.attention_operator import OPERATOR, Options, bias_batch, written_out
-from warploom.relax.visiting import bound, operator_name, visited
+from warploom.relax.visiting import bound, is_for_hopper, operator_name, visited
 from warploom.target import SM90A
 from warploom.tile import ir
 
@@ -89,8 +88,7 @@ def CallAttention(measured: Measured = lambda _: None) -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.CallAttention")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        target = Target.current(allow_none=True)
-        if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
+        if not is_for_hopper():
             return mod
         return visited(mod, _Caller(mod, measured))
 

@@ -12,15 +12,13 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.ir import Op
-from tvm.target import Target
 from tvm.tirx import IntImm
 
 from warploom.errors import Decline
 from warploom.fallback import attempted
 from warploom.programs.top_k import CHUNK, DTYPES, MOST, parts_of, top_k
 from warploom.relax.tile_programs import with_words
-from warploom.relax.visiting import bound, visited
-from warploom.target import SM90A
+from warploom.relax.visiting import bound, is_for_hopper, visited
 
 
 def CallTopK() -> tvm.transform.Pass:
@@ -32,8 +30,7 @@ def CallTopK() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.CallTopK")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        target = Target.current(allow_none=True)
-        if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
+        if not is_for_hopper():
             return mod
         return visited(mod, _Caller(mod), clean=True)
 

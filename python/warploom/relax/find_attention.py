@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.target import Target
 from tvm.tirx import FloatImm, IntImm
 
 from warploom.errors import Decline
 from warploom.relax.attention import check_attention
 from warploom.relax.attention_operator import attention_call, bias_batch
 from warploom.relax.read_softmax import Logits, SoftmaxReader
-from warploom.relax.visiting import visited
-from warploom.target import SM90A
+from warploom.relax.visiting import is_for_hopper, visited
 
 #: By the number of dimensions: the order that makes tokens the second of them, of q, of the keys
 #: along the first product, and of v.
@@ -49,8 +47,7 @@ def FindAttention() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.FindAttention")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        target = Target.current(allow_none=True)
-        if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
+        if not is_for_hopper():
             return mod
         return visited(mod, _Finder(mod), clean=True)
 

@@ -13,10 +13,8 @@ import math
 import tvm
 from tvm import relax
 from tvm.ir.expr import GenericConst
-from tvm.target import Target
 
-from warploom.relax.visiting import bound, visited
-from warploom.target import SM90A
+from warploom.relax.visiting import bound, is_for_hopper, visited
 
 #: Attribute of a Relax function: float32 operands of its matmuls are not rounded.
 KEEP = "warploom.keep_float32"
@@ -47,8 +45,7 @@ def NarrowProducts() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.NarrowProducts")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        target = Target.current(allow_none=True)
-        if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
+        if not is_for_hopper():
             return mod
         return visited(mod, _Narrower(mod), clean=True)
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax, topi
-from tvm.target import Target
 
 from warploom.relax.fuse_products import OF_READER
 from warploom.relax.keep_gates_apart import OPAQUE
 from warploom.relax.narrow_products import KEEP
-from warploom.relax.visiting import operator_name, visited
-from warploom.target import SM90A
+from warploom.relax.visiting import is_for_hopper, operator_name, visited
 
 _NARROW, _WIDE = frozenset(("float16", "bfloat16")), "float32"
 _NORMS = frozenset(
@@ -47,8 +45,7 @@ def NarrowResiduals() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="warploom.NarrowResiduals")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        target = Target.current(allow_none=True)
-        if target is None or str(target.attrs.get("arch", "")) != SM90A.name:
+        if not is_for_hopper():
             return mod
         return visited(mod, _Narrower(mod), clean=True)
 

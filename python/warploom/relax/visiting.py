@@ -8,7 +8,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import Op
+from tvm.target import Target
 from tvm.tirx import IntImm
+
+from warploom.target import SM90A
 
 
 def bound(mutator: relax.PyExprMutator, expr: relax.Expr) -> relax.Expr:
@@ -24,6 +27,12 @@ def bound(mutator: relax.PyExprMutator, expr: relax.Expr) -> relax.Expr:
 def operator_name(expr: Any) -> str:
     """The name of the operator that an expression calls; empty if it calls none."""
     return expr.op.name if isinstance(expr, relax.Call) and isinstance(expr.op, Op) else ""
+
+
+def is_for_hopper() -> bool:
+    """Whether a module is built for sm_90a, by the current target."""
+    target = Target.current(allow_none=True)
+    return target is not None and str(target.attrs.get("arch", "")) == SM90A.name
 
 
 def known_extents(tensor: relax.Expr, skip: int = 0) -> list[int] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Range, TensorRegion
+from tvm.ir import Call, Range, TensorLoad, TensorRegion
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
@@ -18,6 +18,7 @@ from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 Body = Iterable[Stmt]
+_Moved = Callable[[Buffer, Sequence[Any]], tuple[Buffer, Sequence[Any]] | None]
 #: Statements that code is generated of.
 _LEAVES = (TilePrimitiveCall, tirx.BufferStore, tirx.Evaluate)
 
@@ -211,6 +212,29 @@ def with_plain_extents(statement: Stmt) -> Stmt:
         )
 
     return tvm_ffi.structural_map(statement, (tirx.For, visit), order="post")
+
+
+def element_callbacks(moved: _Moved) -> list[tuple[type, Callable[[Any], Any]]]:
+    """Callbacks of ``structural_map`` that take elements to other places.
+
+    Parameters
+    ----------
+    moved : callable
+        From a buffer and the indices of an element that is loaded or stored to those of its new
+        place; None for elements that stay where they are.
+    """
+
+    def load(node: TensorLoad) -> Any:
+        place = moved(node.source, node.indices)
+        return node if place is None else place[0][tuple(place[1])]
+
+    def store(node: tirx.BufferStore) -> Stmt:
+        place = moved(node.buffer, node.indices)
+        return node if place is None else tirx.BufferStore(
+            place[0], node.value, list(place[1]), node.span
+        )
+
+    return [(TensorLoad, load), (tirx.BufferStore, store)]
 
 
 def substitute(node: Any, table: Mapping[Var, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad, TensorRegion
+from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
@@ -23,7 +23,7 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.lower.analysis.layouts import has_layout, register_places
 from warploom.lower.passes.parts_of_tiles import is_whole
-from warploom.lower.passes.reductions import COMBINE, plain_reduction
+from warploom.lower.passes.reductions import accumulated, plain_reduction
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.primitives import op_name, tile_call
@@ -125,24 +125,14 @@ def _row(tile: Buffer, indices: Sequence[Any]) -> Any:
 def _flatten(statement: Stmt, flat: _Flat, rows: _Rows | None = None) -> Stmt:
     """The statement with elements of matrices in place of those of deep tiles."""
 
-    def places(tile: Buffer, indices: Sequence[Any]) -> list[Any]:
+    def moved(tile: Buffer, indices: Sequence[Any]) -> tuple[Buffer, list[Any]] | None:
+        if tile not in flat:
+            return None
         *lead, last = indices
         counted = rows is not None and rows.counts(tile, lead)
-        return [rows.row if counted else _row(tile, lead), last]
+        return flat[tile], [rows.row if counted else _row(tile, lead), last]
 
-    def load(node: TensorLoad) -> Any:
-        if node.source not in flat:
-            return node
-        return flat[node.source][tuple(places(node.source, node.indices))]
-
-    def store(node: tirx.BufferStore) -> Stmt:
-        if node.buffer not in flat:
-            return node
-        at = places(node.buffer, node.indices)
-        return tirx.BufferStore(flat[node.buffer], node.value, at, node.span)
-
-    entries = [(TensorLoad, load), (tirx.BufferStore, store)]
-    return tvm_ffi.structural_map(statement, entries, order="post")
+    return tvm_ffi.structural_map(statement, ir.element_callbacks(moved), order="post")
 
 
 def _nest(nest: Nest, flat: _Flat) -> Stmt:
@@ -165,15 +155,10 @@ def _simple_places(statement: Stmt) -> Stmt:
     """The statement with simplified indices: ``row // 8 * 8 + row % 8`` is the row."""
     analyzer = Analyzer()
 
-    def load(node: TensorLoad) -> Any:
-        return node.source[tuple(analyzer.simplify(index) for index in node.indices)]
+    def moved(buffer: Buffer, indices: Sequence[Any]) -> tuple[Buffer, list[Any]]:
+        return buffer, [analyzer.simplify(index) for index in indices]
 
-    def store(node: tirx.BufferStore) -> Stmt:
-        at = [analyzer.simplify(index) for index in node.indices]
-        return tirx.BufferStore(node.buffer, node.value, at, node.span)
-
-    entries = [(TensorLoad, load), (tirx.BufferStore, store)]
-    return tvm_ffi.structural_map(statement, entries, order="post")
+    return tvm_ffi.structural_map(statement, ir.element_callbacks(moved), order="post")
 
 
 def _rows(nest: Nest, flat: _Flat) -> _Rows | None:
@@ -228,19 +213,9 @@ def _into_rows(call: TilePrimitiveCall, flat: _Flat) -> Stmt:
     total = tirx.decl_buffer((rows,), dtype, f"{to.source.name}_of_rows", scope="fragment")
     ranges = ir.ranges(to)
     counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
-    lead = [int(extent) for extent in source.source.shape[:-1]]
-    kept = counters[: len(lead)]
-    row: Any = kept[0]
-    for counter, extent in zip(kept[1:], lead[1:], strict=True):
-        row = row * extent + counter
-    value = total[row]
     places = [first + counter for (first, _), counter in zip(ranges, counters, strict=True)]
-    if not ir.is_constant(accumulate, 0):
-        old = to.source[tuple(places)]
-        joined = COMBINE[op_name(call)](old, value)
-        value = joined if ir.is_constant(accumulate, 1) else T.if_then_else(
-            accumulate, joined, value
-        )
+    value = total[_row(source.source, counters[: len(source.source.shape) - 1])]
+    value = accumulated(call, to.source[tuple(places)], value, accumulate)
     store = tirx.BufferStore(to.source, value, places)
     extents = [extent for _, extent in ranges]
     return ir.seq([

@@ -48,8 +48,7 @@ _WIDE = {
     "float32": "float32",
     "int32": "int32",
 }
-#: Reduction -> what joins two values.
-COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
+_COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
 
 
 def plain_reduction(call: TilePrimitiveCall) -> Stmt:
@@ -89,6 +88,15 @@ def _known(call: TilePrimitiveCall) -> _Reduction | None:
 
 def _flag(accumulate: Any) -> Any:
     return bool(int(accumulate)) if isinstance(accumulate, tirx.IntImm) else accumulate
+
+
+def accumulated(call: TilePrimitiveCall, old: Any, value: Any, accumulate: Any) -> Any:
+    """A result, with the old value where that takes part in the reduction."""
+    accumulate = _flag(accumulate)
+    if accumulate is False:
+        return value
+    combined = _COMBINE[op_name(call)](old, value)
+    return combined if accumulate is True else T.if_then_else(accumulate, combined, value)
 
 
 def _takes_some_rows(to: TensorRegion, source: TensorRegion) -> bool:
@@ -155,7 +163,7 @@ def of_vectors(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
+        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
             return reduction
         to, source, _, accumulate = reduction.args
         tile, known = source.source, _known(reduction)
@@ -175,7 +183,7 @@ def in_registers(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
+        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
             return reduction
         to, source, _, accumulate = reduction.args
         in_scope = is_shared(source.source) and to.source.scope() in TILE_SCOPES
@@ -206,7 +214,7 @@ def by_blocks(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in COMBINE or BLOCKS in reduction.config:
+        if op_name(reduction) not in _COMBINE or BLOCKS in reduction.config:
             return reduction
         to, source, axes, accumulate = reduction.args
         tile = source.source
@@ -304,7 +312,7 @@ class _Reduction:
             T.Cast(self.dtype, self.tile[(first + counters[0] * height + row, *rest)])
             for row in range(height)
         )
-        total = functools.reduce(COMBINE[op_name(self.call)], rows)
+        total = functools.reduce(_COMBINE[op_name(self.call)], rows)
         store = tirx.BufferStore(parts, total, counters)
         self.source = ir.whole(parts)
         return [tirx.AllocBuffer(parts), ir.nest(counters, parts.shape, [store])]
@@ -352,11 +360,7 @@ class _Reduction:
             for first, extent in ir.ranges(self.source)
         ]
         value = T.Cast(self.dtype, self.tile[tuple(indices)])
-        combined = COMBINE[op_name(self.call)](to.source[tuple(places)], value)
-        if isinstance(accumulate, bool):
-            value = combined if accumulate else value
-        else:
-            value = T.if_then_else(accumulate, combined, value)
+        value = accumulated(self.call, to.source[tuple(places)], value, accumulate)
         store = tirx.BufferStore(to.source, value, places)
         return ir.nest(counters, [int(to.source.shape[d]) for d in wide], [store])
 

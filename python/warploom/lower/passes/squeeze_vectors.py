@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad, TensorRegion
+from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
@@ -53,9 +53,11 @@ def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> Til
     if not vectors:
         return program
 
-    def places(tile: Buffer, indices: Any) -> list[Any]:
+    def moved(tile: Buffer, indices: Any) -> tuple[Buffer, list[Any]] | None:
+        if tile not in vectors:
+            return None
         along = kept[tile]
-        return [0, 0] if along is None else [indices[along]]
+        return vectors[tile], [0, 0] if along is None else [indices[along]]
 
     def region(node: TensorRegion) -> Any:
         if node.source not in vectors:
@@ -63,17 +65,6 @@ def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> Til
         if kept[node.source] is None:
             return ir.whole(vectors[node.source])
         return ir.region(vectors[node.source], ir.ranges(node)[kept[node.source]])
-
-    def load(node: TensorLoad) -> Any:
-        if node.source not in vectors:
-            return node
-        return vectors[node.source][tuple(places(node.source, node.indices))]
-
-    def store(node: tirx.BufferStore) -> Stmt:
-        if node.buffer not in vectors:
-            return node
-        indices = places(node.buffer, node.indices)
-        return tirx.BufferStore(vectors[node.buffer], node.value, indices, node.span)
 
     def call(primitive: TilePrimitiveCall) -> Stmt:
         args = [region(arg) if isinstance(arg, TensorRegion) else arg for arg in primitive.args]
@@ -94,7 +85,7 @@ def squeeze(program: TileProgram, tiles: set[Buffer], loops: bool = True) -> Til
         return body
 
     # Loops first: a nest is told by the tiles that it stores, and indexed by what is left of it.
-    callbacks = [(TensorLoad, load), (tirx.BufferStore, store), (TilePrimitiveCall, call)]
+    callbacks = [*ir.element_callbacks(moved), (TilePrimitiveCall, call)]
     body = list(program.body)
     if loops:
         body = [tvm_ffi.structural_map(raw, (tirx.For, loop), order="post") for raw in body]
