@@ -1,7 +1,7 @@
 """The model of costs: how long a GEMM takes with a config, and where the time goes.
 
 A config of a GEMM is described as a :class:`~warploom.decide.price.work.Work`, as any tile program
-is, and :mod:`warploom.decide.price` prices it. A prediction takes about 30 microseconds.
+is, and :mod:`warploom.decide.price` prices it. A prediction takes some 50 microseconds.
 """
 
 from __future__ import annotations

@@ -113,9 +113,11 @@ def _stored(tile: TileOut, machine: Machine) -> float:
 
 def store_cycles(work: Work, machine: Machine, launch: Launch) -> float:
     """Cycles in which the L2 cache takes the results of all waves but the last."""
-    bytes_ = sum(
+    if launch.waves == 1:
+        return 0.0
+    bytes_ = sum([
         tile.rows * tile.columns * tile.times * _stored(tile, machine)
         for tile in work.epilogue if tile.stored
-    )  # fmt: skip
+    ])  # fmt: skip
     tiles = launch.units / work.split_k
     return bytes_ * tiles * (1 - 1 / launch.waves) / machine.l2_store_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from warploom.decide.machine import Machine
 from warploom.decide.price.delivery import shared_unseen
@@ -16,9 +17,30 @@ from warploom.tile.choices import DROPPED, KEPT
 _MOST_READS = 4
 
 
+class Moved(NamedTuple):
+    """What moves between memory and the L2 cache whatever the policies are.
+
+    Attributes
+    ----------
+    factor : float
+        By how much longer than its bytes what is read takes, as rows lie apart.
+    written : float
+        Bytes of results.
+    """
+
+    factor: float
+    written: float
+
+
+def moved_of(work: Work, machine: Machine) -> Moved:
+    """The part of memory's traffic that does not depend on what the L2 cache keeps."""
+    return Moved(1 + machine.dram_rows * _lines_of_rows(work), _written(work, machine))
+
+
 def dram_cycles(
-    work: Work, machine: Machine, launch: Launch, follow: bool = False, ahead: float = 0.0
-) -> float:
+    work: Work, machine: Machine, launch: Launch, moved: Moved,
+    follow: bool = False, ahead: float = 0.0,
+) -> float:  # fmt: skip
     """Cycles in which bytes move between memory and the L2 cache.
 
     Parameters
@@ -26,22 +48,26 @@ def dram_cycles(
     work : Work
     machine : Machine
     launch : Launch
+    moved : Moved
+        That of :func:`moved_of`.
     follow : bool
         Whether the cache follows the policies of loads; if not, it keeps what it usually keeps.
     ahead : float
         Bytes that are in the cache when the kernel begins.
     """
     read = max(0.0, read_bytes(work, machine, launch, follow) - ahead)
-    moved = read * (1 + machine.dram_rows * _lines_of_rows(work)) + _written(work, machine)
     rate = machine.dram_bytes / machine.clock
-    return max(moved / rate, _pair_cycles(work, machine, launch, read, rate))
+    cycles = (read * moved.factor + moved.written) / rate
+    return max(cycles, _pair_cycles(work, machine, launch, read, rate))
 
 
 def _lines_of_rows(work: Work) -> float:
     """Lines for each row of what is loaded: rows of a step lie apart in memory."""
-    loads = [load for load in work.loads if load.total]
-    total = sum(load.total for load in loads)
-    rows = sum(load.total * min(1.0, LINE_BYTES / load.row_bytes) for load in loads)
+    total = rows = 0.0
+    for load in work.loads:
+        if load.total:
+            total += load.total
+            rows += load.total * min(1.0, LINE_BYTES / load.row_bytes)
     return rows / total if total else 0.0
 
 
@@ -140,8 +166,8 @@ def _of_block(load: Load, rows: float, columns: float) -> float:
 
 
 def policies_of(
-    work: Work, machine: Machine, launch: Launch, loop: float, dram: float
-) -> float:  # fmt: skip
+    work: Work, machine: Machine, launch: Launch, moved: Moved, loop: float, dram: float
+) -> float:
     """Cycles that policies and prefetches add to a launch; negative where they gain.
 
     Parameters
@@ -149,6 +175,8 @@ def policies_of(
     work : Work
     machine : Machine
     launch : Launch
+    moved : Moved
+        That of :func:`moved_of`.
     loop, dram : float
         Cycles of the loop, and of memory without policies.
     """
@@ -156,7 +184,7 @@ def policies_of(
     prefetch = prefetch_of(work, machine, launch)
     if not has_policies and prefetch == NOTHING:
         return 0.0
-    cycles = dram_cycles(work, machine, launch, True, prefetch.ahead)
+    cycles = dram_cycles(work, machine, launch, moved, True, prefetch.ahead)
     order = machine.overlap_dram
     return joined(order, loop, cycles) - joined(order, loop, dram) + prefetch.queue
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from warploom.decide.machine import H200, Machine
 from warploom.decide.price.epilogue import epilogue_of, finish_cycles, store_cycles
-from warploom.decide.price.l2 import dram_cycles, policies_of
+from warploom.decide.price.l2 import dram_cycles, moved_of, policies_of
 from warploom.decide.price.launch import Launch, launch_of
 from warploom.decide.price.step import Alone, Step, joined, step_of
 from warploom.decide.price.uneven import busiest
@@ -126,7 +126,8 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
             work, launch, launch.steps * step.cycles, between, last, epilogue.stores, finish
         )  # fmt: skip
     tensor = launch.waves * launch.steps * step.tensor
-    dram = dram_cycles(work, machine, launch)
+    moved = moved_of(work, machine)
+    dram = dram_cycles(work, machine, launch, moved)
     throttle = _throttle(machine, launch, tensor, loop, dram)
     micro = machine.clock
     reduce = meeting / micro if work.in_cluster else _sums(work, machine, work.split_k - 1)
@@ -147,7 +148,7 @@ def price(work: Work, machine: Machine = H200, alone: Alone | None = None) -> Pr
         waves=launch.waves,
         overlap=machine.overlap_dram,
         throttle=throttle,
-        policies=policies_of(work, machine, launch, loop, dram) / micro * throttle,
+        policies=policies_of(work, machine, launch, moved, loop, dram) / micro * throttle,
     )
 
 

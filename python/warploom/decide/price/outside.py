@@ -16,11 +16,12 @@ def filled_cycles(work: Work, machine: Machine, launch: Launch) -> float:
 
     Padding of images is no part of it: taps beyond the edge are lines like others.
     """
-    rows = sum(
-        _beyond(load, work) / load.multicast * load.times * max(1.0, load.row_bytes / LINE_BYTES)
-        for load in work.loads
-        if load.tma and not load.of_taps and load.row_bytes >= SECTOR_BYTES
-    )  # fmt: skip
+    rows = 0.0
+    for load in work.loads:
+        beyond = _beyond(load, work) if load.tma and not load.of_taps else 0.0
+        if beyond and load.row_bytes >= SECTOR_BYTES:
+            lines = max(1.0, load.row_bytes / LINE_BYTES)
+            rows += beyond / load.multicast * load.times * lines
     return launch.running * rows / machine.outside_rows
 
 

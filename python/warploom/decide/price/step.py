@@ -159,7 +159,13 @@ def joined(order: float, *times: float) -> float:
     longest = max(times)
     if not longest:
         return 0.0
-    return longest * sum((time / longest) ** order for time in times) ** (1 / order)
+    total = 0.0
+    for time in times:  # a loop, as a price joins six times or more
+        if time == longest:
+            total += 1.0
+        elif time:
+            total += (time / longest) ** order
+    return longest * total ** (1 / order)
 
 
 def _alternating(work: Work, multiply: float, nest: float, ctas: int, late: float) -> float:
