@@ -14,7 +14,7 @@ from tests.shared import tile_programs
 from tests.shared.lowered_programs import hinted, worst_error
 from warploom import language as wl
 from warploom.errors import Decline, TileProgramError
-from warploom.lower.passes.reduce_splits import GIVEN_WORD
+from warploom.lower.emit.given_word import GIVEN_WORD
 from warploom.lower.trace import lower_trace
 
 #: The last passes before roles part.

@@ -55,8 +55,10 @@ def run(func: PrimFunc, arguments: list[Any], arch: str = "sm_90a") -> list[Any]
     return [next(outputs) if isinstance(a, np.ndarray) else a for a in arguments]
 
 
-def last_cta_first(func: PrimFunc, arch: str = "sm_90a", lowering: str | None = None) -> PrimFunc:
-    """The kernel of a program, whose CTAs have the opposite numbers.
+def last_cta_first(
+    func: PrimFunc, arch: str = "sm_90a", lowering: str | None = None, behind: str = "ChooseGrid"
+) -> PrimFunc:
+    """The kernel of a program, whose CTAs have the opposite numbers behind a pass.
 
     The emulator starts CTAs in the order of their numbers. Those that share a tile then wait.
     """
@@ -66,7 +68,7 @@ def last_cta_first(func: PrimFunc, arch: str = "sm_90a", lowering: str | None = 
         table = {program.var("cta"): count - 1 - program.var("cta")}
         return program.replace(body=tuple(ir.substitute(one, table) for one in program.body))
 
-    added = {"ChooseGrid": tile_pass("OppositeNumbers", opposite)}
+    added = {behind: tile_pass("OppositeNumbers", opposite)}
     return lower_by(lowering or PREFERRED[arch], func, arch, added=added)
 
 

@@ -52,9 +52,9 @@ SCALED = "MMAs with scales"
 #: The lowerings: their passes, all of them behind ``CheckProgram``.
 LOWERINGS: dict[str, tuple[Factory, ...]] = {
     SPREAD: (
-        *_BEFORE_GRID, transform.PlanThreads, transform.ChooseGrid, transform.SpreadTiles,
-        transform.StageStores, transform.PlanPipeline, transform.IgnoreRoleHints,
-        transform.Multistage, *_LAST,
+        *_BEFORE_GRID, transform.PlanThreads, transform.IgnoreRoleHints, transform.ChooseGrid,
+        transform.SpreadTiles, transform.StageStores, transform.PlanPipeline, transform.Multistage,
+        *_LAST,
     ),
     WARP_SPECIALISED: (
         *_BEFORE_GRID, *_HOPPER_OPERANDS, transform.SqueezeVectors, transform.ChooseGrid,
@@ -62,8 +62,8 @@ LOWERINGS: dict[str, tuple[Factory, ...]] = {
         transform.SpecializeWarps, *_LAST,
     ),
     MULTISTAGE: (
-        *_BEFORE_GRID, *_HOPPER_OPERANDS, transform.SqueezeVectors, transform.ChooseGrid,
-        *_BEFORE_ROLES, transform.IgnoreRoleHints, transform.Multistage, *_LAST,
+        *_BEFORE_GRID, *_HOPPER_OPERANDS, transform.SqueezeVectors, transform.IgnoreRoleHints,
+        transform.ChooseGrid, *_BEFORE_ROLES, transform.Multistage, *_LAST,
     ),
     TENSOR_MEMORY: (
         *_BEFORE_GRID, transform.DecompressOperands, transform.ShareOperands,

@@ -18,7 +18,7 @@ from warploom.errors import IllegalCombination
 #: Orders in which a grid of tiles is walked.
 RASTERS = ("rows", "columns", "grouped")
 #: Who gives tiles to the CTAs of a persistent grid.
-SCHEDULERS = ("static", "clc", "snake")
+SCHEDULERS = ("static", "clc", "snake", "counter")
 #: Where CTAs that share a tile add their parts of the sum.
 REDUCTIONS = ("workspace", "cluster")
 #: CTAs of a cluster that every GPU can launch.
@@ -301,9 +301,10 @@ CHOICES = (
         "each launch."),
     _hint("scheduler", Word(SCHEDULERS),
         "The CTAs of a persistent grid compute every n-th tile (static), or each takes over tiles "
-        "of CTAs that have not started (clc: cluster launch control, on Blackwell). With snake "
-        "every other round goes from the last CTA to the first: where tiles come sorted by their "
-        "work, CTAs then get equal shares of it."),
+        "of CTAs that have not started (clc: cluster launch control, on Blackwell), or each draws "
+        "the next one from a counter in memory (counter): for tiles that differ in their work. "
+        "With snake every other round goes from the last CTA to the first: where tiles come sorted "
+        "by their work, CTAs then get equal shares of it."),
     _hint("order_mmas", Flag(),
         "Whether computing warpgroups issue their MMAs in order: while those of one run, the "
         "others compute with their results. For loops that use results in the step that has them.",

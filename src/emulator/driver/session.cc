@@ -19,6 +19,10 @@ namespace {
 
 // cudaMalloc aligns to 256 bytes (CUDA C++ Programming Guide, "Device Memory Accesses").
 constexpr std::size_t kAlignment = 256;
+// Memory holds anything before it is written: of each block so many bytes have a pattern, so that a
+// kernel that takes them for zeros fails, and fails each time.
+constexpr std::size_t kMostPoisoned = 1 << 20;
+constexpr int kPoison = 0xA5;
 // Freed memory that is kept while launches are checked.
 constexpr std::size_t kMostQuarantined = 64 << 20;
 thread_local int current = 0;
@@ -90,6 +94,7 @@ void* Session::allocate(std::size_t bytes) {
     set_error(format("warploom emulator: the host has no memory for %zu bytes", bytes));
     return nullptr;
   }
+  std::memset(pointer, kPoison, std::min(bytes, kMostPoisoned));
   state.memory.add(reinterpret_cast<uint64_t>(pointer), bytes);
   state.allocated += bytes;
   allocations_[pointer] = {bytes, &state};

@@ -310,6 +310,13 @@ def stream_k() -> Product:
     return Product(lambda: last_cta_first(func), "sm_90a", 150, 56, 320)
 
 
+def tile_counter() -> Product:
+    """Five tiles for two CTAs, which draw them from a counter; the first CTA starts last."""
+    case = tile_programs.gemm(300, 56, 128, (64, 64, 64), stages=2, out_dtype="float16")
+    func = hinted(case.func, scheduler="counter", ctas=2)
+    return Product(lambda: last_cta_first(func, behind="SpecializeWarps"), "sm_90a", 300, 56, 128)
+
+
 def reduce_in_clusters() -> Product:
     """Three tiles of five steps for two CTAs of a cluster, which share each."""
     case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
@@ -384,6 +391,7 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "tile_program_own_barriers": own_barriers,
     "swap_ab": swap_ab,
     "stream_k": stream_k,
+    "tile_counter": tile_counter,
     "reduce_in_clusters": reduce_in_clusters,
     "slice_k": slice_k,
     "ping_pong": ping_pong,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.emulator.mutants.drawn_tiles import DRAWN_TILE_MUTANTS
 from tests.emulator.mutants.emitter import EMITTER_MUTANTS
 from tests.emulator.mutants.mutation import execute
 from tests.emulator.mutants.programs import PROGRAMS, Product, Source
@@ -26,7 +27,8 @@ pytestmark = [
 ]
 
 ALL_MUTANTS = (
-    *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SHARED_TILE_MUTANTS, *SM100_MUTANTS,
+    *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SHARED_TILE_MUTANTS,
+    *DRAWN_TILE_MUTANTS, *SM100_MUTANTS,
     *SM100_PROGRAM_MUTANTS, *EMITTER_MUTANTS,
 )  # fmt: skip
 #: A bug may need a certain schedule to show.

@@ -11,8 +11,8 @@ import tvm
 
 from tests.shared import tile_programs
 from tests.shared.lowered_programs import exact, hinted, last_cta_first, run, worst_error
+from warploom.lower.emit.given_word import GIVEN_WORD
 from warploom.lower.lowerings import lower
-from warploom.lower.passes.reduce_splits import GIVEN_WORD
 
 #: Sizes, tile, options of the program, and hints.
 CASES = {

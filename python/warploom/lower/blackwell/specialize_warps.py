@@ -22,16 +22,18 @@ from warploom.lower.analysis.clusters import pairs_of
 from warploom.lower.analysis.own_barriers import initialisations
 from warploom.lower.analysis.plan_pipeline import plan_pipeline
 from warploom.lower.analysis.rings import PipelinePlan
-from warploom.lower.blackwell.launch_control import LaunchControl, is_dynamic
+from warploom.lower.blackwell.launch_control import LaunchControl
 from warploom.lower.blackwell.role_threads import WARPS, RoleStreams, RoleThreads, choose_role
 from warploom.lower.blackwell.split_roles import RoleSplitter
 from warploom.lower.blackwell.tile_barriers import Role
 from warploom.lower.blackwell.tile_places import shared_tiles, split_program
 from warploom.lower.blackwell.tile_states import Streams
 from warploom.lower.emit import barriers
+from warploom.lower.emit.handed_out import HandedOut, tiles_handed_out
 from warploom.lower.emit.next_kernel import let_next_start
 from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.emit.produce import Producer
+from warploom.lower.emit.tile_counter import TileCounter
 from warploom.target import SM100A
 from warploom.tile import ir
 from warploom.tile.ids import Id
@@ -51,7 +53,9 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
     plan = plan_pipeline(program)
     splitter, streams = split_program(program, plan)
     memory, consumers = splitter.memory, splitter.warpgroups
-    control = _launch_control(program, consumers, memory.ctas)
+    control = _handed_out(program, consumers, memory.ctas)
+    if control:
+        program = program.replace(host=(*program.host, *control.workspace))
     starts = _streams(program, plan, streams, control)
     leads = pairs_of(program).leads if memory.ctas > 1 else tirx.const(True, "bool")
     threads = RoleThreads(Var("wg", "int32"), program.var("warp_in_warpgroup"), leads)
@@ -92,7 +96,7 @@ def specialize_warps_sm100(program: TileProgram) -> TileProgram:
 
 
 def _streams(
-    program: TileProgram, plan: PipelinePlan, streams: Streams, control: LaunchControl | None
+    program: TileProgram, plan: PipelinePlan, streams: Streams, control: HandedOut | None
 ) -> RoleStreams:
     """The statements of all roles, which follow the tiles that are handed out, if they are."""
     producer = Producer(program, plan)
@@ -107,7 +111,7 @@ def _streams(
 
 
 def _allocations(
-    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
+    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: HandedOut | None
 ) -> list[Stmt]:
     """Shared memory: tiles, barriers, the address of tensor memory, answers of the scheduler."""
     buffers = [barrier for ring in plan.rings for barrier in (ring.full, ring.empty)]
@@ -121,7 +125,7 @@ def _allocations(
 
 
 def _initialisations(
-    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: LaunchControl | None
+    program: TileProgram, plan: PipelinePlan, splitter: RoleSplitter, control: HandedOut | None
 ) -> list[Stmt]:
     """Return the initialisation of all mbarriers, which one thread executes."""
     inits: list[Stmt] = control.initialise() if control else []
@@ -154,13 +158,15 @@ def _with_roles(
     )
 
 
-def _launch_control(program: TileProgram, consumers: int, ctas: int) -> LaunchControl | None:
-    """Return the control of the dynamic tile scheduler; None where every CTA knows its tiles.
+def _handed_out(program: TileProgram, consumers: int, ctas: int) -> HandedOut | None:
+    """Return who hands out the tiles; None where every CTA knows its tiles.
 
-    Its readers are the threads that ask, load and multiply, and the warps of the consumers.
+    The threads that ask, load and multiply, and the warps of the consumers, read which is next.
     """
-    tiles = next((statement for statement in program.block if is_dynamic(statement)), None)
+    tiles = tiles_handed_out(program)
     if tiles is None:
         return None
     readers = 2 + consumers * WARPS
+    if program.hints.scheduler == "counter":
+        return TileCounter(program, tiles, readers + 1)
     return LaunchControl(program, tiles, readers, ctas)

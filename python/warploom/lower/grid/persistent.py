@@ -85,6 +85,8 @@ class TileSchedule:
         Parts of tiles that CTAs leave to others in the workspace.
     host : tuple of Stmt
         What the host computes before the launch, for all CTAs.
+    dynamic : bool
+        Whether a cluster executes those of the iterations that it is handed out.
     """
 
     start: list[Stmt]
@@ -92,6 +94,7 @@ class TileSchedule:
     tile_of: Callable[[Var], tuple[list[Stmt], Any]]
     slots: Any = 0
     host: tuple[Stmt, ...] = ()
+    dynamic: bool = False
 
 
 def static_schedule(grid: Grid) -> TileSchedule:
@@ -140,7 +143,7 @@ def snake_schedule(grid: Grid) -> TileSchedule:
 
 def dynamic_schedule(grid: Grid) -> TileSchedule:
     """All tiles, of which this cluster executes those that it is handed out."""
-    return TileSchedule([], grid.tiles, lambda iteration: ([], iteration))
+    return TileSchedule([], grid.tiles, lambda iteration: ([], iteration), dynamic=True)
 
 
 def grid_of(
@@ -261,7 +264,7 @@ def persistent_grid(
     differ = tuple(
         (place.buffer, along) for place, along in zip(places, shape, strict=True) if along > 1
     )
-    notes = {TILES: Tiles(differ, stores).annotation()} | ({DYNAMIC: 1} if ctas is None else {})
+    notes = {TILES: Tiles(differ, stores).annotation()} | ({DYNAMIC: 1} if way.dynamic else {})
     tiles = ir.loop(iteration, way.iterations, [*statements, *body], notes)
     other_ids = tuple(scope_id for scope_id in program.ids if scope_id.kind != "cta")
     order = "column after column" if group is None else f"in groups of {group} rows"

@@ -58,6 +58,11 @@ def ping_pong(program: TileProgram) -> TileProgram:
             "ping_pong takes a persistent grid, whose CTAs load all operands tile by tile; let the "
             "hint persistent be True, or drop ping_pong."
         )
+    if loops[0].dynamic:
+        raise Decline(
+            "ping_pong: a warpgroup passes over the stages of the tile of the other, and does not "
+            "know which tiles are drawn; leave out ping_pong, or scheduler='counter'."
+        )
     tiles = _ordered(loops[0], warpgroup)
     body = tuple(tiles if statement is loops[0] else statement.raw for statement in program.block)
     return program.replace(body=body, ids=with_warpgroups(program, PING_PONG_WARPGROUPS)).decided(

@@ -29,10 +29,12 @@ from warploom.lower.analysis.plan_pipeline import plan_pipeline
 from warploom.lower.analysis.rings import PipelinePlan, Ring
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import positions
+from warploom.lower.emit.handed_out import tiles_handed_out
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start
 from warploom.lower.emit.prefetch_l2 import wait_and_prefetch_l2
 from warploom.lower.emit.produce import Producer
+from warploom.lower.emit.tile_counter import TileCounter
 from warploom.lower.hopper.consume import Consumer
 from warploom.lower.hopper.slice_k import readers
 from warploom.target import SM90A
@@ -41,6 +43,9 @@ from warploom.tile.ids import Id
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import ThreadRole
 from warploom.tile.statement import ForLoader, Load, Loop
+
+#: Warps of the loading warpgroup: the one that loads, and the one that draws tiles.
+_LOADS, _ASKS = range(2)
 
 
 def specialize_warps(program: TileProgram) -> TileProgram:
@@ -61,8 +66,13 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     shared += consumer_tiles(program, plan)
     producing = ir.renewed(Producer(program, plan).run())
     consuming = Consumer(program, plan, positions(plan), _FromProducer(program, plan)).run()
+    drawn = _tile_counter(program, count)
+    if drawn:
+        producing = drawn.follow(producing, "loading")
+        consuming = drawn.follow(consuming, "computing", warp=True)
+        shared += drawn.allocate()
     loads, computes = ThreadRole("load"), ThreadRole("compute", count, one_thread=False)
-    elected = T.And(program.var("warp_in_warpgroup") == 0, T.cuda.elect_sync() != T.uint32(0))
+    elected = _elected(program, _LOADS)
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
     moves = program.hints.set_registers is not False
@@ -79,6 +89,13 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         }.values()
         for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
     ] + initialisations(program)
+    first, roles = ir.when(elected, loads.mark(producing)), (loads, computes)
+    if drawn:
+        inits += drawn.initialise()
+        asks = ThreadRole("schedule")
+        asking = ir.when(_elected(program, _ASKS), asks.mark(drawn.ask()))
+        first, roles = ir.seq([first, asking]), (loads, asks, computes)
+        program = program.replace(host=(*program.host, *drawn.workspace))
     waiting, program = wait_and_prefetch_l2(program, plan, T.And(role == 0, elected))
     body = [
         *shared,
@@ -89,7 +106,7 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         *waiting,
         ir.when(
             role == 0,
-            [*_set_registers("dec", registers[0], moves), ir.when(elected, loads.mark(producing))],
+            [*_set_registers("dec", registers[0], moves), first],
             [*_set_registers("inc", registers[1], moves), *computes.mark(consuming, consumer)],
         ),
     ]
@@ -102,13 +119,29 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for scope_id in program.ids
     )
     attrs = (*program.attrs, launch_bounds(program))
-    roles = (loads, computes)
     return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
         f"roles: one loading warp with {registers[0]} registers a thread, {count} computing "
         f"warpgroups with {registers[1]}",
         *describe(program, threads),
         *plan.describe(),
+        *([drawn.describe()] if drawn else []),
     )
+
+
+def _elected(program: TileProgram, warp: int) -> Any:
+    """The condition for one thread of a warp of the loading warpgroup."""
+    return T.And(program.var("warp_in_warpgroup") == warp, T.cuda.elect_sync() != T.uint32(0))
+
+
+def _tile_counter(program: TileProgram, count: int) -> TileCounter | None:
+    """The tiles that are drawn from a counter; None where every CTA knows its tiles.
+
+    The threads that load and draw, and the warps of ``count`` warpgroups, read which is next.
+    """
+    tiles = tiles_handed_out(program)
+    if tiles is None:
+        return None
+    return TileCounter(program, tiles, 2 + count * SM90A.warpgroup // SM90A.warp)
 
 
 def _set_registers(direction: str, registers: int, moves: bool) -> list[Stmt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 
 from warploom.errors import Decline
@@ -64,4 +65,10 @@ def ignore_role_hints(program: TileProgram) -> TileProgram:
             program = program.not_followed(
                 hint, "only warps of Hopper with roles of their own do; leave it out"
             )
+    if program.hints.scheduler == "counter" and not program.tensor_memory:
+        program = program.not_followed(
+            "scheduler", "no warp is set aside to draw tiles; leave it out, or specialise=False"
+        )
+        hints = dataclasses.replace(program.hints, scheduler=None)
+        program = program.replace(hints=hints)
     return program

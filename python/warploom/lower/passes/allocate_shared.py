@@ -20,7 +20,8 @@ from warploom.tile import ir
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import is_shared
 
-_MBARRIER_BYTES = 8
+#: Of an mbarrier, and the fewest of a bulk copy.
+_MBARRIER_BYTES, _LEAST_COPY = 8, 16
 #: Bytes of the widest access. Compilers join reads of small buffers to such a one, and read what is
 #: between and behind them as well.
 _WIDEST = 16
@@ -129,7 +130,7 @@ def _without_size(statement: Stmt, pool: OwnPool) -> Stmt:
 
 def _is_small(buffer: Buffer) -> bool:
     """Whether a buffer needs no more alignment than an mbarrier: no engine copies to it."""
-    return buffer.scope() == "mbarrier" or tile_bytes(buffer) <= _MBARRIER_BYTES
+    return buffer.scope() == "mbarrier" or tile_bytes(buffer) < _LEAST_COPY
 
 
 def _is_nothing(statement: Stmt) -> bool:

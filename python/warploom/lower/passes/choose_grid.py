@@ -11,6 +11,7 @@ from warploom.lower.grid.join_dimensions import join_dimensions
 from warploom.lower.grid.persistent import (
     DEFAULT_GROUP,
     cluster_shape,
+    dynamic_schedule,
     persistent_grid,
     snake_schedule,
 )
@@ -51,13 +52,16 @@ def choose_grid(program: TileProgram) -> TileProgram:
     arch, per_sm = ARCHS[program.arch], ctas_per_sm(program)
     ctas = hints.ctas or Resident(arch, size, per_sm)
     if not shared:
+        if hints.scheduler == "counter":
+            return _drawn(program, ctas, group, cluster, size)
         if hints.scheduler != "snake":
             return persistent_grid(program, ctas, group, cluster)
         program = persistent_grid(program, ctas, group, cluster, snake_schedule)
         return program.decided("every other round of tiles goes backwards")
-    if hints.scheduler == "snake":
+    if hints.scheduler in ("snake", "counter"):
         raise Decline(
-            "scheduler='snake' gives out whole tiles; leave it out, or split_k and stream_k."
+            f"scheduler={hints.scheduler!r} gives out whole tiles; leave it out, or split_k and "
+            "stream_k."
         )
     most = most_resident(arch, size, per_sm)
     if isinstance(ctas, int) and ctas > most:
@@ -82,6 +86,19 @@ def _one_for_each_tile(program: TileProgram, why: str, shared: bool) -> TileProg
                 name, f"the grid has a CTA for each tile, {why}; leave out one of them"
             )
     return program
+
+
+def _drawn(
+    program: TileProgram, ctas: int | Resident, group: int | None, cluster: tuple[int, int],
+    size: int,
+) -> TileProgram:  # fmt: skip
+    """A persistent grid whose CTAs draw tiles from a counter as the kernel runs."""
+    if size > 1:
+        raise Decline(
+            f"scheduler='counter': each CTA draws tiles of its own, and clusters have {size} "
+            "CTAs; leave out the hint, or cluster."
+        )
+    return persistent_grid(program, ctas, group, cluster, dynamic_schedule)
 
 
 def _handed_out(

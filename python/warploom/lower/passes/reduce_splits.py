@@ -7,12 +7,10 @@ tells the others. So neither CTA stops as a whole, and the warp that loads goes 
 segment. Only then are the sums read: small ones of several CTAs at a time, since the latency of a
 read takes longer than its bytes.
 
-A workspace holds anything before a launch, and no kernel prepares it: a set flag is a word that
-memory does not hold by chance, :data:`GIVEN_WORD`. Each flag that is set is waited for by one
-thread, which clears it: so the workspace is left without the word, for the next launch, for a CUDA
-graph that replays this one, and for whoever gets the memory. A kernel that clears flags before
-would be a launch of its own. Flags of zeroed memory that outlives launches, as other libraries
-have them, would be shared by all threads that launch the kernel.
+A workspace holds anything before a launch, and no kernel prepares it
+(:mod:`~warploom.lower.emit.given_word`). Each flag that is set is waited for by one thread, which
+clears it: so the workspace is left without the word, for the next launch, for a CUDA graph that
+replays this one, and for whoever gets the memory.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.lower.analysis.consumers import consumers
+from warploom.lower.emit.given_word import FLAG_DTYPE, clear_flag, set_flag, wait_for_flag
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.threads import leader, orchestrated, thread_in_warpgroup
 from warploom.lower.nests.fragment_order import ANY_ORDER
@@ -32,15 +31,8 @@ from warploom.lower.passes.reduce_in_clusters import reduce_in_clusters
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.scalar import ThreadScalar
 from warploom.tile.statement import Block, Copy, Given, Loop, Statement, Taken, walk
 
-#: A flag that is set. It is no float: both halves are signalling NaNs as float32, and so is the
-#: first half of the word as bfloat16; as float16 that is a NaN with a payload. Arithmetic yields
-#: none of these. Random bytes have it once in 2^64 words.
-GIVEN_WORD = 0x7FB53C97_7F9A61D3
-#: Of flags.
-_FLAG_DTYPE = "uint64"
 #: Sums of other CTAs that a thread reads at a time, in registers and in CTAs.
 _REGISTERS_AT_A_TIME, _CTAS_AT_A_TIME = 32, 4
 
@@ -54,7 +46,7 @@ def reduce_splits(program: TileProgram) -> TileProgram:
         return reduce_in_clusters(program)
     slots = given.body[0].to.source.shape[0]
     shape = (slots, consumers(program))
-    flags = tirx.decl_buffer(shape, _FLAG_DTYPE, "sums_given", scope="global")
+    flags = tirx.decl_buffer(shape, FLAG_DTYPE, "sums_given", scope="global")
     body = tuple(_statement(statement, flags, program) for statement in program.block)
     host = (*program.host, tirx.AllocBuffer(flags))
     return program.replace(body=body, host=host).decided(
@@ -107,8 +99,7 @@ def _sums(peers: Loop, nests: Block) -> list[Stmt]:
 
 def _release(flag: Any, program: TileProgram) -> list[Stmt]:
     """Set the flag; a CTA that sees it also sees the stores of this warpgroup's threads."""
-    publish = ir.evaluate(T.ptx.st.release.gpu.global_.u64(flag, T.uint64(GIVEN_WORD)))
-    return [one_consumer(program), ir.when(leader(program), [publish])]
+    return [one_consumer(program), ir.when(leader(program), [set_flag(flag)])]
 
 
 def _acquire(peers: Loop, taken: Taken, flags: Buffer, program: TileProgram) -> list[Stmt]:
@@ -116,13 +107,10 @@ def _acquire(peers: Loop, taken: Taken, flags: Buffer, program: TileProgram) -> 
 
     Each thread waits for another flag, and clears it: nobody else waits for it.
     """
-    seen, turn = ThreadScalar("seen", _FLAG_DTYPE), Var("turn", "int32")
+    turn = Var("turn", "int32")
     threads, thread = SM90A.warpgroup, thread_in_warpgroup(program)
     slot = ir.substitute(taken.slot, {peers.var: turn * threads + thread})
     flag = ir.address(flags, slot, program.var("warpgroup"))
-    poll = ir.evaluate(T.ptx.ld.acquire.gpu.global_.u64(seen.value, flag))
-    clear = ir.evaluate(T.ptx.st.relaxed.gpu.global_.u64(flag, T.uint64(0)))
-    waits = tirx.While(T.NE(seen.value, T.uint64(GIVEN_WORD)), poll)
-    wait = [*seen.define(0), waits, clear]
+    wait = [*wait_for_flag(flag), clear_flag(flag)]
     turns = T.truncdiv(peers.extent - thread + (threads - 1), threads)
     return [ir.loop(turn, turns, wait), one_consumer(program)]
