@@ -9,6 +9,30 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+__all__ = [
+    "ArgumentError",
+    "CacheWarning",
+    "CompilerError",
+    "Decline",
+    "DispatchError",
+    "EmulatedTimeWarning",
+    "IllegalCombination",
+    "LoweringWarning",
+    "MachineCodeWarning",
+    "NoRegisters",
+    "NoSharedMemory",
+    "NotMeasuredWarning",
+    "NotSaved",
+    "StockScheduleWarning",
+    "TileProgramError",
+    "TileProgramWarning",
+    "ToolchainError",
+    "UnknownGpuWarning",
+    "WarploomError",
+    "WarploomWarning",
+    "WrongCandidateWarning",
+]
+
 
 class WarploomError(ValueError):
     """Base class of all errors that a user of warploom can cause."""

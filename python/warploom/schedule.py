@@ -21,6 +21,8 @@ from warploom.errors import IllegalCombination
 from warploom.gemm.annotations import annotate
 from warploom.gemm.recognition import recognise
 
+__all__ = ["gemm_async"]
+
 _PARTS = {"tile": ("tile_m", "tile_n", "tile_k"), "cluster": ("cluster_m", "cluster_n")}
 
 

@@ -32,6 +32,8 @@ import numpy as np
 from warploom.errors import IllegalCombination
 from warploom.target.dtypes import dtype_name
 
+__all__ = ["Sparsity", "compress", "decompress", "prune_2_4", "sparsity"]
+
 
 @dataclass(frozen=True)
 class Sparsity:
