@@ -35,7 +35,16 @@ __all__ = [
 
 
 class WarploomError(ValueError):
-    """Base class of all errors that a user of warploom can cause."""
+    """Base class of all errors that a user of warploom can cause.
+
+    Examples
+    --------
+    >>> try:
+    ...     warploom.cuda_target("a100")
+    ... except warploom.WarploomError as error:
+    ...     print(type(error).__name__)
+    IllegalCombination
+    """
 
 
 @contextlib.contextmanager
@@ -59,19 +68,50 @@ def reading(path: Any, kind: str) -> Iterator[None]:
 
 
 class IllegalCombination(WarploomError):
-    """A shape, dtype, major-ness or swizzle that the hardware does not have."""
+    """A shape, dtype, major-ness or swizzle that the hardware does not have.
+
+    Examples
+    --------
+    >>> warploom.cuda_target("sm_90")
+    Traceback (most recent call last):
+    warploom.errors.IllegalCombination: ...
+    """
 
 
 class ToolchainError(WarploomError, RuntimeError):
-    """A compiler, header, library or driver that is missing or of the wrong version."""
+    """A compiler, header, library or driver that is missing or of the wrong version.
+
+    Examples
+    --------
+    >>> from warploom._version import check_requirements
+    >>> check_requirements(lambda name: "0.26.0")
+    Traceback (most recent call last):
+    warploom.errors.ToolchainError: apache-tvm 0.26.0 is installed, but ...
+    """
 
 
 class DispatchError(WarploomError, RuntimeError):
-    """A tile primitive that no op schedule can lower."""
+    """A tile primitive that no op schedule can lower.
+
+    Examples
+    --------
+    >>> try:
+    ...     tvm.compile(mod, target)  # doctest: +SKIP
+    ... except errors.DispatchError as error:
+    ...     print(error)  # each op schedule, and why it does not take the primitive
+    """
 
 
 class CompilerError(WarploomError, RuntimeError):
-    """CUDA source that the compiler rejects; the message names the file with its log."""
+    """CUDA source that the compiler rejects; the message names the file with its log.
+
+    Examples
+    --------
+    >>> try:
+    ...     tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    ... except errors.CompilerError as error:
+    ...     print(error)  # names the file with the compiler's log
+    """
 
 
 class NotSaved(WarploomError):
@@ -94,13 +134,27 @@ class NotSaved(WarploomError):
 
 
 class TileProgramError(WarploomError):
-    """A statement that is no part of the language of tile programs, or breaks one of its rules."""
+    """A statement that is no part of the language of tile programs, or breaks one of its rules.
+
+    Examples
+    --------
+    >>> wl.interpret(program, [])
+    Traceback (most recent call last):
+    warploom.errors.TileProgramError: ...
+    """
 
 
 class ArgumentError(WarploomError, TypeError):
     """An argument that does not fit the kernel that is called with it.
 
     The message names the argument, its shape or dtype, and what is allowed.
+
+    Examples
+    --------
+    >>> kernel = warploom.jit(program)
+    >>> kernel(np.zeros(3, "float16"))
+    Traceback (most recent call last):
+    warploom.errors.ArgumentError: ...
     """
 
 
@@ -108,55 +162,142 @@ class Decline(WarploomError):
     """A pass leaves a program alone.
 
     The message is one sentence that names the operand, the rule, and the fix.
+
+    Examples
+    --------
+    >>> raise errors.Decline("A of 3 columns is no tile of TMA; pad it to a multiple of 8")
+    Traceback (most recent call last):
+    warploom.errors.Decline: A of 3 columns is no tile of TMA; pad it to a multiple of 8
     """
 
 
 class NoRegisters(Decline):
-    """What threads hold needs more registers than they have."""
+    """What threads hold needs more registers than they have.
+
+    Examples
+    --------
+    >>> issubclass(errors.NoRegisters, errors.Decline)
+    True
+    """
 
 
 class NoSharedMemory(Decline):
-    """What a CTA holds needs more shared memory than it has."""
+    """What a CTA holds needs more shared memory than it has.
+
+    Examples
+    --------
+    >>> issubclass(errors.NoSharedMemory, errors.Decline)
+    True
+    """
 
 
 class WarploomWarning(UserWarning):
     """Base class of all warnings: the program works, but likely not as its author wants.
 
     ``warnings.simplefilter("error", WarploomWarning)`` makes errors of them.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.WarploomWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
     """
 
 
 class TileProgramWarning(WarploomWarning):
-    """A statement of a tile program that is legal and probably a mistake."""
+    """A statement of a tile program that is legal and probably a mistake.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.TileProgramWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class LoweringWarning(WarploomWarning):
-    """A hint that the passes did not follow, or a lowering other than the preferred one."""
+    """A hint that the passes did not follow, or a lowering other than the preferred one.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.LoweringWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class MachineCodeWarning(WarploomWarning):
-    """Machine code that is slower than its program: spills, serialised wgmma, lost setmaxnreg."""
+    """Machine code that is slower than its program: spills, serialised wgmma, lost setmaxnreg.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.MachineCodeWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class StockScheduleWarning(WarploomWarning):
-    """A function that got TVM's own schedule, since warploom's kernel for it cannot be built."""
+    """A function that got TVM's own schedule, since warploom's kernel for it cannot be built.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.StockScheduleWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class EmulatedTimeWarning(WarploomWarning):
-    """A time that was asked for on the emulator, where it says nothing about a GPU."""
+    """A time that was asked for on the emulator, where it says nothing about a GPU.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", errors.EmulatedTimeWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class NotMeasuredWarning(WarploomWarning):
-    """A choice that was to be measured, and is the model's."""
+    """A choice that was to be measured, and is the model's.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", errors.NotMeasuredWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class WrongCandidateWarning(WarploomWarning):
-    """A config of a search whose kernel computes something else than the reference."""
+    """A config of a search whose kernel computes something else than the reference.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", errors.WrongCandidateWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class CacheWarning(WarploomWarning):
-    """A cache that is not used, or cannot be written, or an entry of it that is damaged."""
+    """A cache that is not used, or cannot be written, or an entry of it that is damaged.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", errors.CacheWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """
 
 
 class UnknownGpuWarning(WarploomWarning):
-    """A GPU of which nothing was measured: kernels are right, and may be chosen badly."""
+    """A GPU of which nothing was measured: kernels are right, and may be chosen badly.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", errors.UnknownGpuWarning)
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")  # doctest: +SKIP
+    """

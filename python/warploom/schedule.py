@@ -61,6 +61,12 @@ def gemm_async(
         known and no kernel can have them.
     Decline
         If the function is no GEMM.
+
+    Examples
+    --------
+    >>> sch = tvm.s_tir.Schedule(matmul)  # doctest: +SKIP
+    >>> gemm_async(sch, "matmul", tile=(128, 256, 64), stages=4, cluster=(2, 1))  # doctest: +SKIP
+    >>> executable = tvm.compile(sch.mod, warploom.cuda_target("h200"))  # doctest: +SKIP
     """
     gemm = recognise(sch.mod[func_name])
     if isinstance(block, str):

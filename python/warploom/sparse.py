@@ -43,6 +43,11 @@ class Sparsity:
     ----------
     group, held : int
         Neighbouring elements of K, and how many of them A holds.
+
+    Examples
+    --------
+    >>> sparse.sparsity("float16")
+    Sparsity(group=4, held=2)
     """
 
     group: int

@@ -32,6 +32,8 @@ def bars(rows: Sequence[tuple[str, float]], title: str) -> str:
     scale = _BARS / largest
     drawing = Drawing(_LABELS + _BARS + 60, _TOP + _ROW * len(rows) + 12, title)
     drawing.text(8, 20, title, "title")
+    line = f"M{_LABELS + scale:.1f} {_TOP - 6}V{drawing.height - 6}"
+    drawing.parts.append(f'<path class="line dash" d="{line}"/>')
     for index, (label, value) in enumerate(rows):
         y = _TOP + _ROW * index
         kind = "faster" if value >= 1 else "slower"
@@ -39,7 +41,5 @@ def bars(rows: Sequence[tuple[str, float]], title: str) -> str:
         drawing.parts.append(
             f'<rect class="{kind}" x="{_LABELS}" y="{y}" width="{value * scale:.1f}" height="16"/>'
         )
-        drawing.text(round(_LABELS + value * scale + 5, 1), y + 12, f"{value:.3f}", "small")
-    line = f"M{_LABELS + scale:.1f} {_TOP - 6}V{drawing.height - 6}"
-    drawing.parts.append(f'<path class="line dash" d="{line}"/>')
+        drawing.text(round(_LABELS + value * scale + 5, 1), y + 12, f"{value:.3f}", "small halo")
     return drawing.svg()

@@ -1,4 +1,4 @@
-"""Sphinx's configuration of the site; ``python -m tutorials.site`` stages the sources and runs it."""
+"""Sphinx's configuration of the site, for the sources that ``python -m tutorials.site`` makes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ highlight_language = "none"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # numpydoc's sections have the types, in words
-autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 napoleon_google_docstring = False
@@ -36,7 +35,7 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "warploom"
-html_static_path = ["_static"]
+html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_show_sphinx = False

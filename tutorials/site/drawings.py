@@ -35,7 +35,7 @@ def waist() -> Drawing:
 def pipeline(stages: int = 4, steps: int = 9) -> Drawing:
     """A ring of stages: when loads and MMAs of each iteration are under way."""
     width, left, unit = 700, 110, 40
-    drawing = Drawing(width, 60 + 30 * (stages + 1), "A pipelined loop over time")
+    drawing = Drawing(width, 42 + 30 * (stages + 1), "A pipelined loop over time")
     drawing.text(left, 20, "time: each stage is loaded again as soon as its MMA is over", "small")
     for stage in range(stages):
         drawing.text(left - 10, 51 + 30 * stage, f"stage {stage}", "end small")
@@ -86,14 +86,14 @@ def cluster() -> Drawing:
     drawing.box(250, 10, 200, 36, "B tile in the L2 cache", FILLS[1])
     for index, x in enumerate((60, 400)):
         drawing.box(x, 100, 240, 88, "", FILLS[0])
-        drawing.text(x + 120, 120, f"CTA {index}: rows {index} of C", "middle title")
-        drawing.box(x + 15, 135, 90, 40, f"A tile {index}", FILLS[2], "small")
-        drawing.box(x + 125, 135, 48, 40, "B, first", FILLS[6], "tiny")
-        drawing.box(x + 177, 135, 48, 40, "B, second", FILLS[6], "tiny")
-    drawing.arrow("M310 47L210 133")
-    drawing.arrow("M310 47L548 133")
-    drawing.arrow("M390 47L264 133", dashed=True)
-    drawing.arrow("M390 47L602 133", dashed=True)
+        drawing.text(x + 120, 178, f"CTA {index}: row {index} of tiles of C", "middle small")
+        drawing.box(x + 15, 112, 90, 46, f"A, tile {index}", FILLS[2], "small")
+        drawing.box(x + 118, 112, 54, 46, "B,\nfirst half", FILLS[6], "tiny")
+        drawing.box(x + 176, 112, 54, 46, "B, second\nhalf", FILLS[6], "tiny")
+    drawing.arrow("M310 47L206 110")
+    drawing.arrow("M310 47L544 110")
+    drawing.arrow("M390 47L264 110", dashed=True)
+    drawing.arrow("M390 47L602 110", dashed=True)
     drawing.text(20, 70, "CTA 0 asks for the first half,", "small")
     drawing.text(20, 86, "TMA writes it to both (multicast)", "small")
     drawing.text(520, 70, "CTA 1 asks for the second", "small")
@@ -149,7 +149,7 @@ def fragment(rows: int = 16, columns: int = 16) -> Drawing:
     drawing.text(20, 22, f"D of wgmma, rows 0 to {rows - 1}: lane of warp 0", "title")
     for row in range(rows):
         for column in range(columns):
-            _, lane, element = held.place(row, column)
+            _, lane, _ = held.place(row, column)
             fill = FILLS[6] if lane == 5 else FILLS[0] if row < 8 else "#fff"
             drawing.box(20 + column * size, 34 + row * size, size, size, str(lane), fill, "small")
     x = 36 + columns * size

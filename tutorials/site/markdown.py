@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,8 @@ def relinked(text: str, source: str, page: str, pages: Mapping[str, str]) -> str
     """A page of the repository as a page of the site: its links lead to pages of the site.
 
     A span of code that is the path of a file with a page becomes a link to it. A link to a file
-    that has no page becomes its label.
+    that has no page becomes its label. The target of a link may be a pattern such as
+    ``../*_stream_k.py``.
 
     Parameters
     ----------
@@ -66,7 +68,10 @@ def relinked(text: str, source: str, page: str, pages: Mapping[str, str]) -> str
 
     def target_of(path: str) -> str | None:
         for base in bases:
-            known = pages.get(posixpath.normpath(posixpath.join(base, path)))
+            whole = posixpath.normpath(posixpath.join(base, path))
+            known = pages.get(whole)
+            if known is None and "*" in whole:  # numbers of tutorials may change
+                known = next((pages[one] for one in sorted(fnmatch.filter(pages, whole))), None)
             if known is not None:
                 return posixpath.relpath(known, posixpath.dirname(page) or ".")
         return None

@@ -84,7 +84,7 @@ class Outputs:
             If a program fails; the message has the end of what it said.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        missing = [path for path in paths if not self._file(path).exists()]
+        missing = [path for path in paths if not self.file(path).exists()]
         with ThreadPoolExecutor(self.jobs) as pool:
             failures = [each for each in pool.map(self._execute, missing) if each]
         if failures:
@@ -92,15 +92,16 @@ class Outputs:
 
     def of(self, path: Path) -> dict[int, str]:
         """What a program has printed, by the first line of the cell."""
-        kept = json.loads(self._file(path).read_text())
+        kept = json.loads(self.file(path).read_text())
         return {int(line): text for line, text in kept.items()}
 
-    def _file(self, path: Path) -> Path:
+    def file(self, path: Path) -> Path:
+        """The file that keeps the outputs of a program."""
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         return self.folder / f"{path.parent.name}-{path.stem}-{digest}.json"
 
     def _execute(self, path: Path) -> str:
-        out = self._file(path)
+        out = self.file(path)
         print(f"executing {path.relative_to(ROOT)}", flush=True)
         command = [sys.executable, "-m", "tutorials.site.execute", str(path), str(out)]
         where = os.pathsep.join([str(ROOT), str(ROOT / "python")])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,9 +83,16 @@ class Entry:
 
     @property
     def doc(self) -> str:
-        """The docstring; empty for data, whose comments are in the source."""
-        documented = self.kind != "data"
-        return (inspect.getdoc(self.value) or "") if documented else ""
+        """The docstring; of data, the comment ``#:`` where it is made."""
+        if self.kind != "data":
+            return inspect.getdoc(self.value) or ""
+        pattern = rf"((?:^#:.*\n)+){self.name}\b.* = "
+        for name, module in sorted(sys.modules.items()):
+            if not name.startswith("warploom.") or vars(module).get(self.name) is not self.value:
+                continue
+            if found := re.search(pattern, inspect.getsource(module), re.MULTILINE):
+                return re.sub(r"^#: ?", "", found[1], flags=re.MULTILINE).strip()
+        return ""
 
 
 def entries() -> Iterator[Entry]:

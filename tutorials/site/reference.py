@@ -7,6 +7,18 @@ import inspect
 
 from tutorials.site.public import MODULES, Entry, entries
 
+#: What the examples of docstrings may use.
+_IMPORTS = """\
+   import numpy as np
+   import tvm
+   import warploom
+   from tvm import relax
+   from warploom import emulator, errors, language as wl, meta_schedule as wms
+   from warploom import profile, programs, sparse
+   from warploom.decide import Config
+
+   program = programs.gemm(Config(tile_n=128), 512, 512, 512)
+   mod, target = tvm.IRModule({"main": program}), warploom.cuda_target("h200")"""
 #: Kind of a name -> (the title of its section, Sphinx's directive).
 _SECTIONS = {
     "function": ("Functions", "autofunction"),
@@ -48,6 +60,8 @@ def _index(every: list[Entry]) -> str:
         _heading("Reference", "=")
         + "\nPublic is what the modules below have in ``__all__``; "
         + "everything else may change in any version.\n\n"
+        + "Examples have these imports, and are executed by the tests:\n\n"
+        + f".. code-block:: python\n\n{_IMPORTS}\n\n"
         + f".. list-table::\n   :header-rows: 1\n   :widths: 30 60 10\n\n"
         f"   * - module\n     - contents\n     - names\n{rows}\n\n"
         + f".. toctree::\n   :hidden:\n\n{listed}\n"
@@ -71,11 +85,36 @@ def _entry(entry: Entry, directive: str, shown: set[int]) -> str:
         known = any(entry.path == module.name for module in MODULES)
         target = f":doc:`{entry.path}`" if known else f"``{entry.path}``"
         return f"* ``{entry.name}``: {target}\n"
-    again = id(entry.value) in shown and entry.kind != "data"
+    if entry.kind == "data":
+        return _described(entry, f".. py:data:: {entry.path}", _value(entry))
+    again = id(entry.value) in shown
     shown.add(id(entry.value))
     lines = [f".. {directive}:: {entry.path}"]
     if again:
         lines.append("   :no-index:")
-    if entry.kind == "class" and entry.is_ours:
-        lines += ["   :members:"]
+    if not entry.is_ours:
+        home = entry.value.__module__
+        about = f"TVM's ``{home}.{entry.name}``: {entry.doc.splitlines()[0]}"
+        return _described(entry, f".. py:{entry.kind}:: {entry.path}", about)
+    if entry.kind == "class":
+        lines.append("   :members:")
     return "\n".join(lines) + "\n"
+
+
+def _described(entry: Entry, directive: str, text: str) -> str:
+    """A name that autodoc would describe badly: data, and classes of TVM."""
+    paragraphs = [text] if entry.kind != "data" else [entry.doc, text]
+    body = "\n\n".join(f"   {each}" for each in paragraphs if each)
+    return f"{directive}\n\n{body}\n"
+
+
+def _value(entry: Entry) -> str:
+    """What data is, in short."""
+    value = entry.value
+    if isinstance(value, dict):
+        return "Keys: " + ", ".join(f"``{key}``" for key in value) + "."
+    if isinstance(value, tuple):
+        return f"{len(value)} values of :class:`{type(value[0]).__name__}`."
+    if isinstance(value, int | str):
+        return f"Value: ``{value!r}``."
+    return f"Of the class :class:`{type(value).__name__}`."

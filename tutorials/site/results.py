@@ -25,11 +25,11 @@ def title_of(name: str, text: str) -> str:
 
 
 def with_title(name: str, text: str) -> str:
-    """A page of results with a heading of the first level, and others below it."""
-    if text.startswith("# "):
-        return text
-    deeper = re.sub(r"^# ", "## ", text, flags=re.MULTILINE)
-    return f"# {title_of(name, text)}\n\n{deeper}"
+    """A page of results with a heading of the first level; tables list it, no contents do."""
+    if not text.startswith("# "):
+        deeper = re.sub(r"^# ", "## ", text, flags=re.MULTILINE)
+        text = f"# {title_of(name, text)}\n\n{deeper}"
+    return f"---\norphan: true\n---\n\n{text}"
 
 
 def index(folder: Path) -> str:
@@ -41,13 +41,12 @@ def index(folder: Path) -> str:
         rows.append(
             f"| {path.name[:10]} | {gpu[1].upper() if gpu else ''} | [{title}]({path.name}) |"
         )
-    listed = "\n".join(path.stem for path in sorted(folder.glob("*.md"), reverse=True))
     return (
         "# All measurements\n\n"
         "Every page has its date, machine and command. [Charts](charts.md) shows the runs whose "
         "samples are kept as JSON.\n\n"
         "| date | GPU | page |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        f"```{{toctree}}\n:hidden:\n\ncharts\n{listed}\n```\n"
+        "[Back to performance](index.md)\n"
     )
 
 

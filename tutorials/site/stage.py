@@ -120,7 +120,7 @@ def with_contents(made: Mapping[str, str]) -> dict[str, str]:
     made["tutorials/index.md"] += _contents(steps) + _contents(ladders)
     made["gallery/index.md"] += _contents(under("gallery"))
     made["how-to/index.md"] += _contents(under("how-to"))
-    made["performance/index.md"] += _contents(["method", "all"])
+    made["performance/index.md"] += _contents(["method", "charts", "all"])
     made["project/index.md"] += _contents(under("project"))
     return made
 
@@ -137,7 +137,6 @@ def write(folder: Path, outputs: notebooks.Outputs | None = None) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    shutil.copytree(SITE / "static", folder / "_static")
 
 
 def broken_links(made: Mapping[str, str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-weight: 600 }
 .small { font-size: 11px } .tiny { font-size: 9px } .end { text-anchor: end }
 .middle { text-anchor: middle }
+.halo { paint-order: stroke; stroke: #fff; stroke-width: 4px }
 .faster { fill: #2a7f9e } .slower { fill: #c47a2c }
 .line { stroke: #666; stroke-width: 1.2; fill: none } .dash { stroke-dasharray: 4 3 }
 .box { stroke: #666; stroke-width: 1 }

@@ -53,6 +53,12 @@ def compile_report(
         target, or the target has no ``arch``.
     RuntimeError
         By TVM, if compilation fails.
+
+    Examples
+    --------
+    >>> report = warploom.compile_report(mod, target)  # doctest: +SKIP
+    >>> report.problems  # doctest: +SKIP
+    []
     """
     import tvm
 

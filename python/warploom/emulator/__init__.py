@@ -65,6 +65,10 @@ def set_seed(seed: int) -> None:
     seed : int
         From 0 to 2**64 - 1. Equal seeds give equal schedules; ``WARPLOOM_EMULATOR_SEED``, or else
         1, is the default of a process.
+
+    Examples
+    --------
+    >>> emulator.set_seed(7)  # doctest: +SKIP
     """
     _change(seed=seed)
 
@@ -74,6 +78,10 @@ def set_schedule(name: str) -> None:
 
     ``"late"`` and ``"early"`` complete asynchronous operations as late or as early as the memory
     model allows; ``"far-ahead"`` lets one warp run until it has to wait.
+
+    Examples
+    --------
+    >>> emulator.set_schedule("far-ahead")  # doctest: +SKIP
     """
     _change(schedule=name)
 
@@ -82,12 +90,21 @@ def set_checks(on: bool) -> None:
     """Whether later launches are searched for races, missing fences and misuse.
 
     ``WARPLOOM_EMULATOR_CHECK=1`` is how a process starts with them.
+
+    Examples
+    --------
+    >>> emulator.set_checks(True)  # doctest: +SKIP
     """
     _change(checks=on)
 
 
 def set_report(on: bool) -> None:
-    """Whether later launches are counted, for :func:`launch_reports`."""
+    """Whether later launches are counted, for :func:`launch_reports`.
+
+    Examples
+    --------
+    >>> emulator.set_report(True)  # doctest: +SKIP
+    """
     _change(report=on)
 
 
@@ -95,24 +112,51 @@ def reports() -> list[dict[str, Any]]:
     """Return the reports of checks and of failed launches since the last :func:`clear_reports`.
 
     Each is a dictionary with its ``kind`` and ``text``; the failure of a launch is its last report.
+
+    Examples
+    --------
+    >>> executable(a, b, c)  # doctest: +SKIP
+    >>> [report["kind"] for report in emulator.reports()]  # doctest: +SKIP
+    ['data race']
     """
     return _binding().call_json("reports")
 
 
 def launch_reports() -> list[LaunchReport]:
-    """Return a report of each launch since :func:`clear_launch_reports`; see ``set_report``."""
+    """Return a report of each launch since :func:`clear_launch_reports`; see ``set_report``.
+
+    Examples
+    --------
+    >>> emulator.set_report(True)  # doctest: +SKIP
+    >>> executable(a, b, c)  # doctest: +SKIP
+    >>> print(emulator.launch_reports()[-1])  # doctest: +SKIP
+    """
     from warploom.emulator.result import LaunchReport
 
     return [LaunchReport(counts) for counts in _binding().call_json("launch_reports")]
 
 
 def clear_reports() -> None:
-    """Clear the list of :func:`reports`."""
+    """Clear the list of :func:`reports`.
+
+    Examples
+    --------
+    >>> emulator.clear_reports()
+    >>> emulator.reports()
+    []
+    """
     _binding().call("clear_reports")
 
 
 def clear_launch_reports() -> None:
-    """Clear the list of :func:`launch_reports`."""
+    """Clear the list of :func:`launch_reports`.
+
+    Examples
+    --------
+    >>> emulator.clear_launch_reports()
+    >>> emulator.launch_reports()
+    []
+    """
     _binding().call("clear_launch_reports")
 
 
@@ -125,6 +169,10 @@ def set_instruction_limit(limit: int) -> None:
     ------
     IllegalCombination
         If it is no int from 0 to 2**64 - 1.
+
+    Examples
+    --------
+    >>> emulator.set_instruction_limit(10**9)  # doctest: +SKIP
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit < 1 << 64:
         raise IllegalCombination(f"The limit is {limit!r}; allowed are 0 to 2**64 - 1.")
@@ -132,7 +180,14 @@ def set_instruction_limit(limit: int) -> None:
 
 
 def executed_instructions() -> int:
-    """Instructions that the warps of all launches of this process have executed."""
+    """Instructions that the warps of all launches of this process have executed.
+
+    Examples
+    --------
+    >>> before = emulator.executed_instructions()
+    >>> emulator.executed_instructions() - before
+    0
+    """
     return int(_binding().call("instructions"))
 
 

@@ -81,6 +81,15 @@ def run(
         an argument or an option is none: an array of objects, None, a size beyond 32 bits.
     IllegalCombination
         If an option has a value that is not allowed.
+
+    Examples
+    --------
+    >>> a, b = (np.ones((128, 64), "float16") for _ in "AB")
+    >>> poison = np.full((128, 128), np.nan, "float16")
+    >>> small = programs.gemm(Config(tile_n=128), 128, 64, 128)
+    >>> result = emulator.run(small, [a, b, poison])  # doctest: +SKIP
+    >>> result.outputs[2].min()  # doctest: +SKIP
+    64.0
     """
     chosen = settings.Settings(checks, seed, schedule, report, explore, exhaustive, sms)
     if arch is not None and arch not in ARCHS:
@@ -114,6 +123,12 @@ def explore(program: Any, args: Sequence[Any], n: int = 100, **options: Any) -> 
     EmulatorError
         If it goes wrong under one of them, or gives different results under two; the message names
         the seed and the schedule that show it.
+
+    Examples
+    --------
+    >>> result = emulator.explore(program, [a, b, c], n=20)  # doctest: +SKIP
+    >>> result.exploration["schedules"]  # doctest: +SKIP
+    20
     """
     return run(program, args, explore=n, **options)
 

@@ -49,7 +49,16 @@ _COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 
 
 class EmulatorError(WarploomError):
-    """An error in a program, found by the emulator."""
+    """An error in a program, found by the emulator.
+
+    Examples
+    --------
+    >>> try:
+    ...     emulator.run(kernel, [a, b])
+    ... except emulator.EmulatorError as report:
+    ...     print(report)  # doctest: +SKIP
+    data race in kernel ...
+    """
 
 
 class _LaunchAttribute(ctypes.Structure):

@@ -15,6 +15,11 @@ class LaunchReport:
 
     ``counts`` nests groups (instructions, bytes, bank conflicts, waits, tensor-core work, ...);
     ``str()`` is a table of them.
+
+    Examples
+    --------
+    >>> result = emulator.run(program, [a, b, c], report=True)  # doctest: +SKIP
+    >>> print(result.launches[0])  # doctest: +SKIP
     """
 
     counts: dict[str, Any]
@@ -41,6 +46,11 @@ class Result:
         One for each launch, if ``report=True``; with several schedules, one for each of them.
     exploration : dict
         If several schedules were executed: how many, and whether they were all there are.
+
+    Examples
+    --------
+    >>> result = emulator.run(program, [a, b, np.full_like(c, np.nan)])  # doctest: +SKIP
+    >>> np.testing.assert_allclose(result.outputs[-1], expected)  # doctest: +SKIP
     """
 
     outputs: tuple[np.ndarray, ...]

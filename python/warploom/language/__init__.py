@@ -65,9 +65,10 @@ Statements
     which two of each four elements of K it holds (:mod:`warploom.sparse`). With ``SFA=`` and
     ``SFB=``, shared tiles, each block of elements along K has a scale: operands are mxfp8, mxfp4
     or nvfp4, by their dtypes (:mod:`warploom.target.scaled_formats`).
-``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum sqrt exp exp2 log2 reciprocal
-silu select``
+``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum select``
     Elementwise, into a tile; operands are broadcast as NumPy does.
+``Tx.cta.sqrt exp exp2 log2 reciprocal silu``
+    Elementwise functions, into a tile.
 ``Tx.cta.sum max min``, ``argmax argmin``, ``cumsum cumprod cummax cummin``, ``sort``
     Reductions over ``axes=``, and what goes along an ``axis`` (:mod:`warploom.tile_primitives`).
 ``Tx.cta.atomic_add atomic_max atomic_min(C[region], tile)``

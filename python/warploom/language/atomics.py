@@ -52,8 +52,10 @@ def atomic_add(element: Any, value: Any) -> None:
 
     Examples
     --------
-    >>> for i in T.serial(256):
-    ...     wl.atomic_add(histogram[X[i]], 1)
+    .. code-block:: python
+
+        for i in T.serial(256):
+            wl.atomic_add(histogram[X[i]], 1)
     """
     _update("atomic_add", element, value)
 
@@ -67,6 +69,13 @@ def atomic_max(element: Any, value: Any) -> None:
     ------
     IllegalCombination
         As :func:`atomic_add`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for i in T.serial(256):
+            wl.atomic_max(Largest[group[i]], X[i])
     """
     _update("atomic_max", element, value)
 
@@ -80,5 +89,12 @@ def atomic_min(element: Any, value: Any) -> None:
     ------
     IllegalCombination
         As :func:`atomic_add`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for i in T.serial(256):
+            wl.atomic_min(Smallest[group[i]], X[i])
     """
     _update("atomic_min", element, value)

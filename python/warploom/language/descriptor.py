@@ -38,6 +38,13 @@ def descriptor(
     ------
     IllegalCombination
         If the tensor core cannot read the tile's layout.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        desc = T.alloc_buffer((1,), "uint64", scope="wgmma.descriptor")
+        desc[0] = wl.descriptor(A_s, stage, mn=64 * warpgroup, k=16 * step)
     """
     from warploom.layout.smem_matrix import CHUNK_BYTES, SharedMatrix
     from warploom.target import Major

@@ -41,6 +41,13 @@ def exit_if(condition: Any) -> Any:
     ------
     IllegalCombination
         If it is no condition.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        b, s = T.cta_id([T.ceildiv(M, BM), S])
+        wl.exit_if(b * BM >= length[s])
     """
     return T.call_extern("int32", _MARK, predicate("condition", condition))
 

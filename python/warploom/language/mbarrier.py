@@ -167,5 +167,12 @@ def loading() -> Any:
     """``with wl.loading():`` only the thread that loads executes this.
 
     Copies with ``mbar=`` and :func:`expect` are that thread's anyway, other statements are not.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with wl.loading():
+            wl.mbarrier.expect(full, 2 * BM * BK)
     """
     return T.attr({LOADING: 1})

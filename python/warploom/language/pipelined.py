@@ -37,6 +37,15 @@ def pipelined(extent: Any, stages: int | None = None) -> Any:
     ------
     IllegalCombination
         If ``stages`` is no integer, or less than 1.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for k in wl.pipelined(K // BK, stages=4):
+            A_s = wl.load(A, (i, k), (BM, BK))
+            B_s = wl.load(B, (j, k), (BN, BK))
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
     """
     annotations: dict[str, int] = {PIPELINED: 1}
     if stages is not None:

@@ -75,8 +75,10 @@ def print(*values: Any, predicate: Any = None, thread: Any = 0) -> Any:
 
     Examples
     --------
-    >>> wl.print("k {}: acc[0, 0] is {:.4f}", k, acc[0, 0], predicate=k % 8 == 0)
-    >>> wl.print("k {}, {:.2f}", k, acc)
+    .. code-block:: python
+
+        wl.print("k {}: acc[0, 0] is {:.4f}", k, acc[0, 0], predicate=k % 8 == 0)
+        wl.print("k {}, {:.2f}", k, acc)
     """
     condition = _condition("predicate", predicate)
     if isinstance(condition, IntImm) and not int(condition):
@@ -111,7 +113,9 @@ def device_assert(condition: Any, *values: Any) -> Any:
 
     Examples
     --------
-    >>> wl.device_assert(length[b] <= ROWS, "sequence {} has {} rows", b, length[b])
+    .. code-block:: python
+
+        wl.device_assert(length[b] <= ROWS, "sequence {} has {} rows", b, length[b])
     """
     holds = _condition("condition", condition)
     fails = T.bool(not int(holds)) if isinstance(holds, IntImm) else T.Not(holds)

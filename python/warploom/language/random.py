@@ -34,8 +34,10 @@ def randint(seed: Any, offset: Any) -> Any:
 
     Examples
     --------
-    >>> for i in T.serial(256):
-    ...     C[i] = wl.randint(seed, i) % T.uint32(6)
+    .. code-block:: python
+
+        for i in T.serial(256):
+            C[i] = wl.randint(seed, i) % T.uint32(6)
     """
     return T.Cast("uint32", _call(philox.BITS, "uint64", "randint", seed, offset))
 
@@ -47,8 +49,10 @@ def rand(seed: Any, offset: Any) -> Any:
 
     Examples
     --------
-    >>> for i, j in T.grid(BM, BN):
-    ...     out[i, j] = T.if_then_else(wl.rand(seed, i * BN + j) < p, T.float32(0), x[i, j])
+    .. code-block:: python
+
+        for i, j in T.grid(BM, BN):
+            out[i, j] = T.if_then_else(wl.rand(seed, i * BN + j) < p, T.float32(0), x[i, j])
     """
     bits = T.Cast("uint32", _call(philox.BITS, "uint64", "rand", seed, offset))
     return T.Cast("float32", bits >> T.uint32(8)) * T.float32(2**-24)
@@ -58,6 +62,13 @@ def randn(seed: Any, offset: Any) -> Any:
     """A number with the standard normal distribution, as float32: at most 5.77 in magnitude.
 
     Parameters and errors are those of :func:`randint`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for i, j in T.grid(BM, BN):
+            noise[i, j] = wl.randn(seed, (b * BM + i) * N + j)
     """
     return _call(philox.NORMAL, "float32", "randn", seed, offset)
 

@@ -27,6 +27,15 @@ def span(name: str) -> Any:
     ------
     IllegalCombination
         If ``name`` is no text.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with wl.span("wait for A"):
+            full.wait(0, phase)
+        with wl.span("mma"):
+            ...
     """
     if not isinstance(name, str) or not name:
         raise IllegalCombination(f"A span is called {name!r}; its name is a text, not empty.")

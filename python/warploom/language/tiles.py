@@ -28,12 +28,30 @@ _ACCUMULATORS = {"int8": "int32", "uint8": "int32"}
 
 
 def alloc_accumulator(shape: Sequence[int], dtype: str = "float32") -> Buffer:
-    """A tile that MMAs write: ``T.alloc_buffer(shape, dtype, scope="accumulator")``."""
+    """A tile that MMAs write: ``T.alloc_buffer(shape, dtype, scope="accumulator")``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        acc = wl.alloc_accumulator((128, 256))
+        for k in wl.pipelined(K // 64):
+            ...
+            Tx.cta.gemm_async(acc, A_s, B_s, accum=k > 0)
+    """
     return T.alloc_buffer(shape, dtype_name(dtype), scope="accumulator")
 
 
 def alloc_fragment(shape: Sequence[int], dtype: str = "float32") -> Buffer:
-    """A tile in registers: ``T.alloc_buffer(shape, dtype, scope="fragment")``."""
+    """A tile in registers: ``T.alloc_buffer(shape, dtype, scope="fragment")``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        largest = wl.alloc_fragment((BM,))
+        Tx.cta.max(largest, acc, axes=(1,))
+    """
     return T.alloc_buffer(shape, dtype_name(dtype), scope="fragment")
 
 
@@ -169,7 +187,15 @@ def store(to: Buffer | TensorRegion, *index_and_tile: Any) -> None:
 
 
 def cast(source: Buffer, dtype: str) -> Buffer:
-    """A new fragment with the elements of a tile, cast: ``P = wl.cast(S, "float16")``."""
+    """A new fragment with the elements of a tile, cast: ``P = wl.cast(S, "float16")``.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        P = wl.cast(S, "float16")
+        Tx.cta.gemm_async(acc, P, V_s, transB=True, accum=True)
+    """
     result = alloc_fragment(_extents(source), dtype)
     Tx.cta.cast(result, source)
     return result

@@ -78,6 +78,12 @@ def pack_weights(weights: np.ndarray, bits: int = 4, order: str = "fragments") -
     ------
     ValueError
         If a weight has more bits, or the order does not divide a row into whole blocks.
+
+    Examples
+    --------
+    >>> weights = np.random.default_rng(0).integers(-8, 8, (64, 128))
+    >>> programs.pack_weights(weights, bits=4).shape
+    (64, 16)
     """
     n, k = weights.shape
     half = 1 << bits - 1

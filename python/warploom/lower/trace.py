@@ -53,8 +53,9 @@ class LoweringTrace:
     --------
     >>> trace = LoweringTrace()
     >>> with tvm.transform.PassContext(instruments=[trace]):
-    ...     tvm.compile(mod, target, tir_pipeline="warploom")
-    >>> print(trace.steps[-1])
+    ...     executable = tvm.compile(mod, target, tir_pipeline="warploom")
+    >>> trace.steps[-1].name
+    'Verify'
     """
 
     def __init__(self) -> None:
@@ -99,6 +100,12 @@ def lower_trace(mod: tvm.IRModule | PrimFunc, arch: str | None = None) -> list[S
 
     ``print(step)`` shows the decisions of a pass and the program that it made. ``arch`` is that of
     :func:`~warploom.lower.lowerings.lower`.
+
+    Examples
+    --------
+    >>> steps = warploom.lower_trace(program, "sm_90a")
+    >>> [step.name for step in steps][:3]
+    ['CheckProgram', 'DequantiseScaled', 'Canonicalize']
     """
     module = tvm.IRModule({"main": mod}) if isinstance(mod, PrimFunc) else mod
     trace, context = LoweringTrace(), tvm.transform.PassContext.current()

@@ -13,6 +13,7 @@ Examples
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import tvm
@@ -134,6 +135,10 @@ def CheckProgram(
     TileProgramError
         If the program breaks a rule; :func:`warploom.language.interpret` refuses it with the same
         sentence.
+
+    Examples
+    --------
+    >>> checked = warploom.transform.CheckProgram("sm_90a")(tvm.IRModule({"main": program}))
     """
 
     def apply(func: PrimFunc) -> PrimFunc:
@@ -162,12 +167,19 @@ def _specialize(program: TileProgram) -> TileProgram:
     return (specialize_warps_sm100 if program.tensor_memory else specialize_warps)(program)
 
 
+#: What the documentation of every pass ends with.
+_EXAMPLE = """\
+Examples
+--------
+>>> steps = [step for step in warploom.lower_trace(program) if step.name == "{}"]"""
+
+
 def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:
     def make() -> tvm.transform.Pass:
         return tile_pass(name, run, "warploom.")
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = run.__doc__
+    make.__doc__ = f"{inspect.cleandoc(run.__doc__ or '')}\n\n{_EXAMPLE.format(name)}"
     __all__.append(name)
     return make
 

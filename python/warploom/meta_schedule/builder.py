@@ -100,6 +100,12 @@ class Builder(PooledBuilder):
     ahead : bool
         Whether :meth:`build` returns at once, so that candidates are measured while others are
         being compiled. Only runners of this package wait for promised artifacts.
+
+    Examples
+    --------
+    >>> with wms.Builder(max_workers=4) as builder, wms.Runner() as runner:  # doctest: +SKIP
+    ...     ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(),
+    ...                 builder=builder, runner=runner)
     """
 
     def __init__(

@@ -64,6 +64,11 @@ class CostModel(PyCostModel):
     surprise : dict from str to float
         By name of the task: how far the last measurements were from what this model had predicted,
         as the median of ``|log(measured / predicted)|``.
+
+    Examples
+    --------
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(),
+    ...             cost_model=wms.CostModel())  # doctest: +SKIP
     """
 
     def __init__(self, machine: Machine | None = None, known: Lookup | None = None) -> None:

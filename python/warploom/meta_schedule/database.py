@@ -48,6 +48,12 @@ def open_database(folder: str | Path) -> Database:
     ------
     WarploomError
         If a line is damaged; the message names it, and `warploom tune db repair` mends it.
+
+    Examples
+    --------
+    >>> database = wms.open_database("work_dir")  # doctest: +SKIP
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(),
+    ...             database=database)  # doctest: +SKIP
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +137,10 @@ def merge(sources: Sequence[str | Path], destination: str | Path, best: int = 0)
     ------
     WarploomError
         If measured times and estimates would come together.
+
+    Examples
+    --------
+    >>> wms.merge(["first", "second"], "all", best=1)  # doctest: +SKIP
     """
     folders = [*dict.fromkeys(Path(folder) for folder in (destination, *sources))]
     stock = [
@@ -189,6 +199,10 @@ def recover(work_dir: str | Path, target: Target) -> int:
 
     A run that was killed has lost the trials of its last batch from the database, but not from the
     journal.
+
+    Examples
+    --------
+    >>> wms.recover("work_dir", target)  # doctest: +SKIP
     """
     database = open_database(work_dir)
     known = {(key_of(r.stock.workload.mod), str(r.config)) for r in records_of(database)}

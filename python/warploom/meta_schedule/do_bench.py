@@ -77,8 +77,10 @@ def do_bench(
 
     Examples
     --------
-    >>> milliseconds = warploom.do_bench(linear, a, b)
-    >>> median, slow = warploom.do_bench(lambda: linear(a, b, BM=64), quantiles=(0.5, 0.8))
+    >>> milliseconds = warploom.do_bench(linear, a, b)  # doctest: +SKIP
+    >>> median, slow = warploom.do_bench(
+    ...     lambda: linear(a, b, BM=64), quantiles=(0.5, 0.8)
+    ... )  # doctest: +SKIP
     """
     if return_mode not in _MODES:
         raise ArgumentError(f"return_mode is {return_mode!r}; allowed are {', '.join(_MODES)}.")

@@ -42,6 +42,14 @@ class EarlyStop(PyMeasureCallback):
         this, in parts of them.
     gain : float
         A smaller improvement is none, in parts of the best time.
+
+    Examples
+    --------
+    >>> model = wms.CostModel()  # doctest: +SKIP
+    >>> stop = wms.EarlyStop(model, max_trials_global=64)  # doctest: +SKIP
+    >>> callbacks = [*ms.MeasureCallback.create("default"), stop]  # doctest: +SKIP
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(), cost_model=model,
+    ...             measure_callbacks=callbacks)  # doctest: +SKIP
     """
 
     def __init__(

@@ -65,7 +65,14 @@ def estimate_module(mod: IRModule | PrimFunc) -> IRModule:
 
 
 def estimate_target(target: Target) -> Target:
-    """A target as another, for which times are estimated."""
+    """A target as another, for which times are estimated.
+
+    Examples
+    --------
+    >>> target = wms.estimate_target(warploom.cuda_target("h200"))
+    >>> "estimate" in list(target.keys)
+    True
+    """
     config = dict(target.export())
     return Target({**config, "keys": [*config["keys"], KEY]}, host=target.host)
 
@@ -92,6 +99,11 @@ class EstimateBuilder(PyBuilder):
     ----------
     machine : Machine
         The GPU that is imagined.
+
+    Examples
+    --------
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(), builder=wms.EstimateBuilder(),
+    ...             runner=wms.EstimateRunner())  # doctest: +SKIP
     """
 
     def __init__(self, machine: Machine = H200) -> None:
@@ -133,6 +145,11 @@ class EstimateRunner(PyRunner):
     ----------
     listener : callable, optional
         As of :class:`warploom.meta_schedule.Runner`.
+
+    Examples
+    --------
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(), builder=wms.EstimateBuilder(),
+    ...             runner=wms.EstimateRunner())  # doctest: +SKIP
     """
 
     def __init__(self, listener: Listener | None = None) -> None:

@@ -125,6 +125,11 @@ class FleetRunner(PooledRunner):
         After which a server ends a session by itself.
     listener : callable, optional
         As of :class:`Runner`.
+
+    Examples
+    --------
+    >>> runner = wms.FleetRunner(("tracker", 9190, "h200"), servers=8)  # doctest: +SKIP
+    >>> wms.tune_tir(mod, target, "work_dir", 512, runner=runner)  # doctest: +SKIP
     """
 
     def __init__(

@@ -59,7 +59,12 @@ class Entry:
 
 
 class Journal:
-    """A listener of :class:`warploom.meta_schedule.Runner` that writes into a work directory."""
+    """A listener of :class:`warploom.meta_schedule.Runner` that writes into a work directory.
+
+    Examples
+    --------
+    >>> runner = wms.Runner(listener=wms.Journal("work_dir"))  # doctest: +SKIP
+    """
 
     def __init__(self, work_dir: str | Path) -> None:
         self.path = Path(work_dir, NAME)

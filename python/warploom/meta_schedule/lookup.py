@@ -41,6 +41,11 @@ class Found:
         Where they are from.
     exact : bool
         Whether the record is of the very same problem.
+
+    Examples
+    --------
+    >>> found = wms.Lookup(wms.shipped().records).best(problem)  # doctest: +SKIP
+    >>> found.config, found.record.seconds, found.exact  # doctest: +SKIP
     """
 
     config: Config
@@ -64,6 +69,11 @@ class Lookup:
         Use estimates of the analytic model; measured times and they are never compared.
     after : Lookup, optional
         Asked for problems that these records do not have.
+
+    Examples
+    --------
+    >>> known = wms.Lookup.of_folders(["work_dir"])  # doctest: +SKIP
+    >>> space = wms.Space(known)  # doctest: +SKIP
     """
 
     def __init__(

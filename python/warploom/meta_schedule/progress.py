@@ -40,6 +40,12 @@ class Progress:
         Where the view is; one that is no terminal gets it once, at the end.
     clock : callable
         Seconds.
+
+    Examples
+    --------
+    >>> with wms.Progress(64) as progress:  # doctest: +SKIP
+    ...     runner = wms.Runner(listener=progress)
+    ...     ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(), runner=runner)
     """
 
     def __init__(

@@ -157,6 +157,11 @@ class Runner(PooledRunner):
         Called with the facts of each trial, its measurement or None, and the error or "".
     environment : mapping, optional
         Environment variables of the processes, besides those of this one.
+
+    Examples
+    --------
+    >>> with wms.Runner(devices=(0, 1), timeout_sec=10) as runner:  # doctest: +SKIP
+    ...     ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space(), runner=runner)
     """
 
     def __init__(

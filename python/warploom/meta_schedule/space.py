@@ -42,6 +42,10 @@ class Space(PySpaceGenerator):
     ----------
     known : Lookup, optional
         Measured configs, at which searches begin as well; by default the package's.
+
+    Examples
+    --------
+    >>> ms.tune_tir(mod, target, "work_dir", 64, space=wms.Space())  # doctest: +SKIP
     """
 
     def __init__(self, known: Lookup | None = None) -> None:

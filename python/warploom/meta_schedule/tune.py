@@ -93,6 +93,12 @@ def tune_tir(
         another process tunes in the folder; if the database there is damaged.
     NotSaved
         If the folder cannot be written, or the disk becomes full.
+
+    Examples
+    --------
+    >>> database = wms.tune_tir(mod, target, "work_dir", 64)  # doctest: +SKIP
+    >>> found = database.query_schedule(mod, target, "main")  # doctest: +SKIP
+    >>> executable = tvm.compile(found.mod, target)  # doctest: +SKIP
     """
     with ExitStack() as mine:
         mine.enter_context(only_writer(work_dir))

@@ -32,6 +32,13 @@ class Instrumented:
         Names of the streams of a CTA.
     groups : tuple of Group
         The meaning of a record, by the number of its group.
+
+    Examples
+    --------
+    >>> kernel = profile.instrument(program)
+    >>> kernel.streams[0]
+    'load'
+    >>> timeline = kernel.emulate([a, b, c])  # doctest: +SKIP
     """
 
     func: PrimFunc
@@ -103,7 +110,7 @@ def instrument(
     Examples
     --------
     >>> kernel = instrument(program)
-    >>> kernel.emulate([a, b, c]).write("trace.json")
+    >>> kernel.emulate([a, b, c]).write("trace.json")  # doctest: +SKIP
     """
     recording = Recording() if recording is None else recording
     inserted = Inserted()

@@ -53,6 +53,11 @@ class Recording:
     ------
     IllegalCombination
         If a number is out of its range.
+
+    Examples
+    --------
+    >>> profile.Recording(ctas=4, capacity=128).capacity
+    128
     """
 
     ctas: int = 16

@@ -16,6 +16,12 @@ class Span:
     name, category : str
     begin, end : float
         Nanoseconds since the first begin of any recorded stream; instructions on the emulator.
+
+    Examples
+    --------
+    >>> span = profile.Span("wait", "wait", begin=10.0, end=35.0)
+    >>> span.end - span.begin
+    25.0
     """
 
     name: str
@@ -45,6 +51,12 @@ class Stream:
         In the order of their ends.
     full : bool
         Whether there was no room for further spans.
+
+    Examples
+    --------
+    >>> stream = timeline.streams[0]  # doctest: +SKIP
+    >>> waits = [span for span in stream.spans if span.category == "wait"]  # doctest: +SKIP
+    >>> sum(span.end - span.begin for span in waits)  # doctest: +SKIP
     """
 
     name: str

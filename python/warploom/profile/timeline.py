@@ -19,7 +19,14 @@ _LOW = 0xFFFFFFFF
 
 
 class Timeline(Streams):
-    """All streams of a launch; with the attributes of :class:`Streams`, to be written and drawn."""
+    """All streams of a launch; with the attributes of :class:`Streams`, to be written and drawn.
+
+    Examples
+    --------
+    >>> timeline = profile.instrument(program).emulate([a, b, c])  # doctest: +SKIP
+    >>> timeline.write("trace.json")  # doctest: +SKIP
+    >>> timeline.plot("timeline.png")  # doctest: +SKIP
+    """
 
     def write(self, path: str | Path) -> None:
         """Write a trace that Perfetto and chrome://tracing load (:mod:`warploom.profile.trace`)."""

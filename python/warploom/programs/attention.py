@@ -125,7 +125,7 @@ def attention(
     Examples
     --------
     >>> cross = attention(77, 64, 8, keys=257, bias="q")
-    >>> [str(size) for size in cross.buffer_map[cross.params[3]].shape]
+    >>> [str(size) for size in cross.params[3].shape]
     ['1', '1', '77', '257']
     """
     kv_heads, value_dim = kv_heads or heads, value_dim or head_dim

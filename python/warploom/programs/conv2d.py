@@ -52,6 +52,13 @@ def conv2d(
     IllegalCombination
         If the tile does not divide the channels, there is no output or one channel of it, or the
         stride is no element stride of TMA.
+
+    Examples
+    --------
+    >>> program = programs.conv2d(8, 56, 56, 64, 128)
+    >>> executable = tvm.compile(
+    ...     tvm.IRModule({"main": program}), target, tir_pipeline="warploom"
+    ... )  # doctest: +SKIP
     """
     (r, s), (bh, bw, bn, bk) = taps, tile
     if c % bk or k < 2 or not 1 <= stride <= TMA.element_stride:

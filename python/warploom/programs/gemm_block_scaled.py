@@ -95,6 +95,12 @@ def gemm_block_scaled(
     ------
     IllegalCombination
         If a dtype, a size, the layout or K of a step is none of those.
+
+    Examples
+    --------
+    >>> program = programs.gemm_block_scaled(7168, 2048, m=4096)
+    >>> [param.name for param in program.params]
+    ['A', 'B', 'ScaleA', 'ScaleB', 'C']
     """
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)
     own: dict[str, Any] = {}

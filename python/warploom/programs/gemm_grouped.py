@@ -76,6 +76,13 @@ def gemm_grouped(
     ------
     IllegalCombination
         If there is no group, a row is no multiple of 16 bytes, or Indptr has another dtype.
+
+    Examples
+    --------
+    >>> program = programs.gemm_grouped(8, 4096, 1024, dtype="bfloat16")
+    >>> executable = tvm.compile(
+    ...     tvm.IRModule({"main": program}), target, tir_pipeline="warploom"
+    ... )  # doctest: +SKIP
     """
     out_dtype = out_dtype or dtype
     check_groups(groups, indptr_dtype)

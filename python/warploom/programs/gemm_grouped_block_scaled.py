@@ -79,6 +79,10 @@ def gemm_grouped_block_scaled(
     ------
     IllegalCombination
         If there is no group, or a dtype, a size or the layout is none of those.
+
+    Examples
+    --------
+    >>> program = programs.gemm_grouped_block_scaled(8, 4096, 7168, m=2048)
     """
     check_groups(groups, indptr_dtype)
     check_block_scaled(n, k, dtype, out_dtype, scale_layout)

@@ -84,6 +84,10 @@ def gemm_quantised(
     ------
     IllegalCombination
         If a size, the group or the bits are none of those.
+
+    Examples
+    --------
+    >>> program = programs.gemm_quantised(4096, 4096, m=16, bits=4, group=128)
     """
     if bits not in (4, 8) or order not in WEIGHT_ORDERS:
         raise IllegalCombination(

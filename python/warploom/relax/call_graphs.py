@@ -33,6 +33,12 @@ class GraphFunction:
 
     Called as the function itself. Results lie in memory of the graphs: the next call overwrites
     them, so copy what you keep. For one thread at a time.
+
+    Examples
+    --------
+    >>> machine = relax.VirtualMachine(executable, tvm.cuda(0))  # doctest: +SKIP
+    >>> decode = warploom.relax.cuda_graph(machine, "decode")  # doctest: +SKIP
+    >>> logits = decode(token, cache, params)  # doctest: +SKIP
     """
 
     def __init__(self, machine: Any, name: str) -> None:

@@ -40,6 +40,12 @@ class Matmul(ScheduleRule):
         that :func:`warploom.gemm.tf32.allow_tf32` marked.
     lookup : Known, optional
         Measured configs, which go before those of the model.
+
+    Examples
+    --------
+    >>> rules = [warploom.dlight.Matmul(), tvm.s_tir.dlight.gpu.Fallback()]
+    >>> with target:  # doctest: +SKIP
+    ...     mod = tvm.s_tir.dlight.ApplyDefaultSchedule(*rules)(mod)
     """
 
     def __init__(self, tf32: bool = False, lookup: Known | None = None) -> None:

@@ -78,6 +78,11 @@ def warploom_pipeline(
     estimates : bool
         Whether to use estimates in ``databases`` where nothing was measured; they are never
         compared with measured times.
+
+    Examples
+    --------
+    >>> pipeline = relax.get_pipeline("warploom", databases=["work_dir"], tf32=True)
+    >>> executable = relax.build(mod, target, relax_pipeline=pipeline)  # doctest: +SKIP
     """
     from tvm.relax.backend import cuda
 

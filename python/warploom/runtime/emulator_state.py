@@ -12,12 +12,24 @@ from warploom.runtime.emulator_libraries import OPT_IN
 
 
 def is_requested(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``WARPLOOM_EMULATOR=1`` is set."""
+    """Whether ``WARPLOOM_EMULATOR=1`` is set.
+
+    Examples
+    --------
+    >>> emulator.is_requested({"WARPLOOM_EMULATOR": "1"})
+    True
+    """
     return environ.get(OPT_IN) == "1"
 
 
 def is_enabled() -> bool:
-    """Whether ``tvm.cuda(0)`` of this process is an emulated device."""
+    """Whether ``tvm.cuda(0)`` of this process is an emulated device.
+
+    Examples
+    --------
+    >>> emulator.is_enabled() in (True, False)
+    True
+    """
     runtime = hooks.cuda_runtime()
     return runtime is not None and runtime.driver.kind == "emulator"
 
@@ -55,6 +67,11 @@ def enable_without_gpu() -> bool:
     -------
     bool
         Whether ``tvm.cuda(0)`` is an emulated device now.
+
+    Examples
+    --------
+    >>> if emulator.enable_without_gpu():  # doctest: +SKIP
+    ...     print("times mean nothing")
     """
     runtime = hooks.cuda_runtime()
     if OPT_IN not in os.environ and runtime is not None and runtime.driver.kind == "no-device":

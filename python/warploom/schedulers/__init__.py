@@ -4,18 +4,18 @@ TVM's own are re-exported where they serve, ours add the missing ones; all follo
 ``init(...)``, ``while valid():`` the tile is ``(m_idx, n_idx)``, ``next_tile()``. Every role of a
 kernel has a scheduler of its own and walks through the same tiles.
 
-================================  =================================================================
-``ClusterPersistentScheduler2D``  a fixed grid walks over groups of rows for the L2 cache (TVM)
-``GroupedScheduler``              several GEMMs of different M, whose sizes a buffer has
-``StreamKScheduler``              tiles left over at the end are cut along K and shared by all CTAs
-``TileCounterScheduler``          tiles are handed out as the kernel runs, from a counter in memory
-``ClusterLaunchControlScheduler`` the same by cancelling CTAs that have not started (TVM, Blackwell)
-``PipelineState``, ``Pipeline``   stage and parity of a ring; its pair of barriers (TVM)
-``MBarrier``                      barrier that threads arrive at; ``remote_view`` is the one of
-                                  another CTA of the cluster (TVM)
-``TMABar``, ``TCGen05Bar``        the same for bytes that TMA brings, and for commits of Blackwell's
-                                  GEMMs (TVM)
-================================  =================================================================
+=================================  ================================================================
+``ClusterPersistentScheduler2D``   a fixed grid walks over groups of rows for the L2 cache (TVM)
+``GroupedScheduler``               several GEMMs of different M, whose sizes a buffer has
+``StreamKScheduler``               tiles left over at the end are cut along K and shared by all CTAs
+``TileCounterScheduler``           tiles are handed out as the kernel runs, from a counter in memory
+``ClusterLaunchControlScheduler``  the same by cancelling CTAs that have not begun (TVM, Blackwell)
+``PipelineState``, ``Pipeline``    stage and parity of a ring; its pair of barriers (TVM)
+``MBarrier``                       barrier that threads arrive at; ``remote_view`` is the one of
+                                   another CTA of the cluster (TVM)
+``TMABar``, ``TCGen05Bar``         the same for bytes that TMA brings, and for commits of GEMMs on
+                                   Blackwell (TVM)
+=================================  ================================================================
 """
 
 from tvm.backend.cuda.lang.pipeline import MBarrier, Pipeline, PipelineState, TCGen05Bar, TMABar

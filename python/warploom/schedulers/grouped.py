@@ -41,6 +41,18 @@ class GroupedScheduler:
     ------
     IllegalCombination
         If a size is below 1.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tiles = GroupedScheduler(
+            "tiles", Indptr, groups=8, tile_m=128, num_n_tiles=16, num_clusters=132
+        )
+        tiles.init(cta)
+        while tiles.valid():
+            ...  # rows tiles.row to tiles.row_end of group tiles.group_idx
+            tiles.next_tile()
     """
 
     def __init__(

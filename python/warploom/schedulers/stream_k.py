@@ -44,6 +44,19 @@ class StreamKScheduler:
     ------
     IllegalCombination
         If a size is below 1.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        tiles = StreamKScheduler(
+            "tiles", num_m_tiles=12, num_n_tiles=12, num_k_tiles=64, num_ctas=132
+        )
+        tiles.init(cta)
+        while tiles.valid():
+            for k in T.serial(tiles.k_begin, tiles.k_end):
+                ...
+            tiles.next_tile()
     """
 
     def __init__(

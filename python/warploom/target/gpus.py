@@ -38,6 +38,11 @@ class Gpu:
         Boost clock of the SMs in Hz.
     watts : int
         Limit of the power of the whole product; 0 where it is not known.
+
+    Examples
+    --------
+    >>> GPUS["h200"].sms
+    132
     """
 
     name: str
@@ -110,7 +115,7 @@ _H100 = Gpu("h100", SM90A, 132, 50 * _MIB, 3.35e12, 1.98e9, 700)
 _H200 = Gpu("h200", SM90A, 132, 60 * _MIB, 4.8e12, 1.98e9, 700)
 _B200 = Gpu("b200", SM100A, 148, 126 * _MIB, 8.0e12, 1.965e9, 1000)
 
-#: ``h100`` and ``h200`` are the SXM modules.
+#: The GPUs whose facts are known, by name. ``h100`` and ``h200`` are the SXM modules.
 GPUS: dict[str, Gpu] = {
     gpu.name: gpu
     for gpu in (

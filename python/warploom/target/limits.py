@@ -90,6 +90,11 @@ class Arch:
     sms_per_gpc : int
         Most multiprocessors of a GPC, in pairs (TPCs); a cluster lies within one (H100 and
         Blackwell architecture white papers).
+
+    Examples
+    --------
+    >>> ARCHS["sm_90a"].largest_cluster
+    16
     """
 
     name: str
@@ -163,7 +168,10 @@ class Arch:
             )
 
 
+#: Hopper: H100, H200, GH200, H20.
 SM90A = Arch("sm_90a", (9, 0), tensor_memory=None)
+#: Blackwell: B200.
 SM100A = Arch("sm_100a", (10, 0), tensor_memory=TensorMemory(), sms_per_gpc=20)
 
+#: The supported architectures by name, such as ``"sm_90a"``.
 ARCHS: dict[str, Arch] = {arch.name: arch for arch in (SM90A, SM100A)}

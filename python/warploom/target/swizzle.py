@@ -21,6 +21,11 @@ class Major(enum.Enum):
 
     ``K``: A is stored ``[M, K]`` and B ``[N, K]``. ``MN``: A is ``[K, M]`` and B is ``[K, N]``,
     which TIRx spells ``transA`` / ``transB``.
+
+    Examples
+    --------
+    >>> Major("K")
+    <Major.K: 'K'>
     """
 
     K = "K"
@@ -32,6 +37,11 @@ class Swizzle(enum.Enum):
 
     The value is the width in bytes of the row that is permuted; ``NONE`` means that consecutive
     16-byte chunks are not exchanged.
+
+    Examples
+    --------
+    >>> Swizzle.B128.apply(128)  # the first chunk of the second row
+    144
     """
 
     NONE = 16
@@ -166,6 +176,11 @@ def tile_chunks(
     -------
     tuple or None
         None if there are no such chunks.
+
+    Examples
+    --------
+    >>> tile_chunks(128, 176, 2, held=64, transposed=False)
+    ([64, 64], [64, 64, 32, 16])
     """
     if transposed:
         heights, widths = transposed_chunks(rows, held, size), [held] * (columns // held)

@@ -99,6 +99,11 @@ class Tcgen05Kind:
         Bits that an element occupies in shared memory, padding included. In kinds that mix types,
         16 elements narrower than a byte are packed at the front of 16 bytes; the kinds that take
         nothing but 4-bit elements pack them without padding.
+
+    Examples
+    --------
+    >>> tcgen05_kinds("float16", "float16", "float32")[0].k
+    16
     """
 
     kind: str
@@ -161,6 +166,7 @@ _DENSE = (Shapes(1, ((64, 8), (128, 16))), Shapes(2, ((128, 32), (256, 32))))
 _INTEGER = (Shapes(1, ((64, 16), (128, 16)), (8, 24)), Shapes(2, ((128, 32), (256, 32))))
 _SCALED = (Shapes(1, ((128, 8),)), Shapes(2, ((128, 16), (256, 16))))
 
+#: Every kind of ``tcgen05.mma`` with its dtypes and shapes.
 TCGEN05_KINDS: tuple[Tcgen05Kind, ...] = (
     Tcgen05Kind("f16", ("float16",), ("float16",), 16, _DENSE, 16),
     Tcgen05Kind("f16", ("float16", "bfloat16"), ("float32",), 16, _DENSE, 16),
@@ -203,6 +209,11 @@ def tcgen05_kinds(a: str, b: str, d: str, scale: str | None = None) -> tuple[Tcg
     ------
     IllegalCombination
         If there is none; the message names the wrong value and the allowed ones.
+
+    Examples
+    --------
+    >>> [kind.kind for kind in tcgen05_kinds("float16", "float16", "float32")]
+    ['f16']
     """
     a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
     scale = None if scale is None else dtype_name(scale, "scale")

@@ -34,6 +34,7 @@ class TmaLimits:
         assert self.shared_align == Swizzle.B128.row_bytes
 
 
+#: The limits of TMA, the same on both architectures.
 TMA = TmaLimits()
 
 
@@ -53,6 +54,13 @@ def tensor_error(
         Distances in elements; by default those of a compact row-major tensor.
     address : int
         Address of the first element in bytes, as far as it is known.
+
+    Examples
+    --------
+    >>> tensor_error("float16", (4096, 4096)) is None
+    True
+    >>> tensor_error("float16", (4096, 4095)) is None  # rows are no multiple of 16 bytes
+    False
     """
     bits, rank = bits_of(dtype), len(shape)
     if not 1 <= rank <= TMA.rank:
@@ -98,6 +106,13 @@ def box_error(
         :mod:`warploom.target.spelling`.
     element_strides : sequence of int, optional
         Traversal stride of each dimension; by default every element is taken.
+
+    Examples
+    --------
+    >>> box_error("float16", (128, 64), "128B") is None
+    True
+    >>> box_error("float16", (128, 512)) is None
+    False
     """
     swizzle = read_swizzle("swizzle", swizzle)
     rank, inner_bits = len(box), box[-1] * bits_of(dtype) if box else 0
@@ -137,6 +152,11 @@ def box_bytes(dtype: str, box: Sequence[int]) -> int:
     ------
     IllegalCombination
         If the box is illegal without a swizzle, or larger than a tx-count.
+
+    Examples
+    --------
+    >>> box_bytes("float16", (128, 64))
+    16384
     """
     error = box_error(dtype, box)
     if error is not None:
@@ -155,5 +175,10 @@ def shared_align(swizzle: Swizzle | str | int) -> int:
 
     The hardware wants 128. A swizzle XORs bits of the absolute address, so a box starts on a whole
     swizzle atom wherever software computes offsets within it.
+
+    Examples
+    --------
+    >>> shared_align("128B")
+    1024
     """
     return max(TMA.shared_align, read_swizzle("swizzle", swizzle).atom_bytes)

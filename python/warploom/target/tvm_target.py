@@ -90,6 +90,10 @@ def target_from_device(device: Device | None = None) -> Target:
     -----
     UnknownGpuWarning
         Once a process for a GPU that warploom has no facts of.
+
+    Examples
+    --------
+    >>> executable = tvm.compile(mod, warploom.target_from_device())  # doctest: +SKIP
     """
     if device is None:
         import tvm
@@ -120,6 +124,10 @@ def default_target() -> tuple[Target, int]:
     ------
     IllegalCombination
         If the GPU is not supported.
+
+    Examples
+    --------
+    >>> target, sms = default_target()
     """
     import tvm
 
@@ -153,6 +161,11 @@ def arch_of(target: Target) -> Arch:
     ------
     IllegalCombination
         If the target is not CUDA, or its ``arch`` is none that :func:`cuda_target` gives.
+
+    Examples
+    --------
+    >>> arch_of(cuda_target("h200")).name
+    'sm_90a'
     """
     kind, name = str(target.kind.name), str(target.attrs.get("arch", ""))
     if kind != "cuda":

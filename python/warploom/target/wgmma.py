@@ -60,6 +60,11 @@ class WgmmaKind:
         Whether ``imm-scale-a`` / ``imm-scale-b`` exist (floating-point types only).
     sparse : bool
         Whether A holds half of the elements of K, and metadata says which.
+
+    Examples
+    --------
+    >>> max(wgmma_kind("int8", "int8", "int32").n)
+    256
     """
 
     a: str
@@ -176,6 +181,7 @@ def _floats(a: str, b: str, *accumulators: str) -> list[WgmmaKind]:
 _FP8 = ("float8_e4m3fn", "float8_e5m2")
 _INT = ("int8", "uint8")
 
+#: Every combination of dtypes that ``wgmma.mma_async`` has, with dense operands.
 WGMMA_KINDS: tuple[WgmmaKind, ...] = (
     *_floats("float16", "float16", "float32", "float16"),
     *_floats("bfloat16", "bfloat16", "float32"),
@@ -201,6 +207,11 @@ def wgmma_kind(a: str, b: str, d: str, sparse: bool = False) -> WgmmaKind:
     IllegalCombination
         If the hardware has no such instruction; the message lists the accumulators or the
         operand pairs that exist.
+
+    Examples
+    --------
+    >>> wgmma_kind("float16", "float16", "float32").transpose
+    True
     """
     a, b, d = dtype_name(a, "a"), dtype_name(b, "b"), dtype_name(d, "d")
     kind = _BY_DTYPES.get((a, b, d, sparse))

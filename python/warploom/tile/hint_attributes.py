@@ -19,6 +19,11 @@ def read_hints(func: PrimFunc) -> Hints:
     ------
     IllegalCombination
         If an attribute ``warploom.*`` around the body is no hint, or its value is out of range.
+
+    Examples
+    --------
+    >>> wl.read_hints(programs.gemm(Config(cluster_m=2), 512, 512)).cluster
+    (2, 1)
     """
     hints: dict[str, Any] = {}
     for statement in hint_statements(func):

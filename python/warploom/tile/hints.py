@@ -110,7 +110,13 @@ Hints.__doc__ = """The hints of a tile program; None where there is none.
 
     Attributes
     ----------
-""" + "\n".join(_described(name, rows) for name, rows in HINTS.items())
+""" + "\n".join(_described(name, rows) for name, rows in HINTS.items()) + """
+
+    Examples
+    --------
+    >>> wl.Hints(stages=3, cluster=(2, 1)).stages
+    3
+    """
 
 
 def _check_pair(name: str, value: Any) -> None:

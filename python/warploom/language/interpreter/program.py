@@ -65,6 +65,15 @@ def interpret(
     -----
     TileProgramWarning
         For a statement that is legal and probably a mistake: :mod:`warploom.language.lints`.
+
+    Examples
+    --------
+    >>> a, b = (np.ones((128, 64), "float16") for _ in "AB")
+    >>> c = np.full((128, 128), np.nan, "float16")
+    >>> wl.interpret(programs.gemm(Config(tile_n=128), 128, 64, 128), [a, b, c])
+    True
+    >>> float(c.min())
+    64.0
     """
     watched = read_state(func) is None
     if not watched:

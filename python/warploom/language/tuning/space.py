@@ -159,7 +159,7 @@ def space(*hints: str, why_not: WhyNot | None = None, **values: Sequence[Any]) -
     Examples
     --------
     >>> len(space("split_k", tile_m=(64, 128), tile_n=(64, 128, 256)))
-    36
+    48
     >>> s = space(tile_m=(64, 128), consumers=(1, 2), why_not=lambda tile_m, consumers:
     ...           "a warpgroup computes 64 rows" if tile_m < 64 * consumers else None)
     >>> s.reason_against({"tile_m": 64, "consumers": 2}, {})
