@@ -23,8 +23,14 @@ from tests.shared.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
 GUIDE = ROOT / "tutorials" / "guide"
+#: What only the site has: home, concepts, how-to.
+SITE = ROOT / "tutorials" / "site" / "pages"
 PAGES = {"README": README} | {
     f"guide/{path.stem}": path.read_text() for path in sorted(GUIDE.glob("*.md"))
+}
+SITE_PAGES = {
+    f"site/{path.relative_to(SITE).with_suffix('').as_posix()}": path.read_text()
+    for path in sorted(SITE.rglob("*.md"))
 }
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
 #: Seconds after which a program is considered hung, however busy the machine is.
@@ -47,10 +53,11 @@ class Block:
 
 def blocks_of(page: str) -> list[Block]:
     """The code blocks of a page, in their order."""
+    text = {**PAGES, **SITE_PAGES}[page]
     pattern = r"^```(\w*)\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?"
     return [
-        Block(page, PAGES[page][: one.start()].count("\n") + 1, one[1], one[2], one[3] or "")
-        for one in re.finditer(pattern, PAGES[page], re.DOTALL | re.MULTILINE)
+        Block(page, text[: one.start()].count("\n") + 1, one[1], one[2], one[3] or "")
+        for one in re.finditer(pattern, text, re.DOTALL | re.MULTILINE)
     ]
 
 
@@ -79,6 +86,16 @@ def test_program_runs(block, tmp_path):
 def _findings(reports: str) -> set[str]:
     text = " ".join(reports.split())
     return set(re.findall(r"\w+ in kernel \w+|script kernels\.py:\d+ .*?\): ", text))
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize(
+    "block",
+    [one for page in SITE_PAGES for one in blocks_of(page) if one.language == "python"],
+    ids=str,
+)
+def test_program_of_the_site_runs(block, tmp_path):
+    test_program_runs(block, tmp_path)
 
 
 def test_pages_show_reports():

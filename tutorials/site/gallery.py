@@ -27,8 +27,8 @@ def page(path: Path, outputs: Outputs | None) -> str:
     about = ast.get_docstring(tree) or ""
     end = tree.body[0].end_lineno if about else 0
     code = "\n".join(source.splitlines()[end:]).strip("\n")
-    first, _, rest = about.partition("\n")
-    parts = [f"# {path.stem.replace('_', ' ').capitalize()}", _prose(first + "\n" + rest)]
+    title = about.partition("\n")[0].partition(":")[0].rstrip(".")
+    parts = [f"# {_prose(title)}", _prose(about)]
     parts += [f"```python\n{code}\n```"]
     name = path.relative_to(ROOT)
     parts.append(f"`python {name}` executes the page without a GPU:" if outputs else "")

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -137,9 +138,16 @@ def page(path: Path, outputs: Outputs | None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _wrapped(line: str) -> list[str]:
+    """A line of prose as lines that fit on a page; lines of tables and scripts stay."""
+    if len(line) <= 150 or line.startswith(" ") or "  " in line:
+        return [line]
+    return textwrap.wrap(line, 110, subsequent_indent="    ", break_long_words=False)
+
+
 def shown(text: str) -> str:
     """What a program has printed, as a block of a page; long text is cut."""
-    lines = text.splitlines()
+    lines = [part for line in text.splitlines() for part in _wrapped(line)]
     if len(lines) > _MOST_LINES:
         left_out = len(lines) - _MOST_LINES
         lines = [*lines[:_MOST_LINES], f"... {left_out} lines more"]

@@ -6,6 +6,7 @@ guide, results, the changelog) are read where they are, and only their links are
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,15 +115,42 @@ def with_contents(made: Mapping[str, str]) -> dict[str, str]:
 
     first = ["concepts", "tile-programs", "choices", "kernels-by-hand", "builtins", "models"]
     guide = [*first, *(name for name in under("guide") if name not in first)]
-    steps = [name for name in under("tutorials") if "/" not in name]
-    ladders = [name for name in under("tutorials") if "/" in name]
+    read = re.findall(r"\[`(\d\w+)\.py`\]", made["tutorials/index.md"])
+    steps = [name for name in under("tutorials") if "/" not in name and name != "ladder"]
+    steps.sort(key=lambda name: read.index(name) if name in read else len(read))
+    made["tutorials/ladder.md"] = _ladder(made)
     made["guide/index.md"] += _contents(guide)
-    made["tutorials/index.md"] += _contents(steps) + _contents(ladders)
+    made["tutorials/index.md"] += _contents([*steps, "ladder"])
     made["gallery/index.md"] += _contents(under("gallery"))
     made["how-to/index.md"] += _contents(under("how-to"))
     made["performance/index.md"] += _contents(["method", "charts", "all"])
     made["project/index.md"] += _contents(under("project"))
     return made
+
+
+def _ladder(made: Mapping[str, str]) -> str:
+    """The page of the ladder: each step on both architectures."""
+    pages = sorted(name for name in made if name.startswith("tutorials/ladder_"))
+    rows: dict[str, dict[str, str]] = {}
+    for name in pages:
+        _, folder, file = name.split("/")
+        rows.setdefault(file, {})[folder.removeprefix("ladder_")] = f"{folder}/{file}"
+    text = [
+        "# The ladder",
+        "",
+        "Eleven steps from one tile that waits for everything to a kernel at the speed of cuBLAS.",
+        "",
+        "| step | Hopper | Blackwell |",
+        "|---|---|---|",
+    ]
+    for file, links in rows.items():
+        number, _, words = file.removesuffix(".md").partition("_")
+        cells = [f"[{number}]({links[key]})" if key in links else ""
+                 for key in ("hopper", "blackwell")]  # fmt: skip
+        text.append(f"| {words.replace('_', ' ')} | {cells[0]} | {cells[1]} |")
+    listed = [link for key in ("hopper", "blackwell") for row in rows.values()
+              if (link := row.get(key, "").removesuffix(".md"))]  # fmt: skip
+    return "\n".join(text) + "\n" + _contents(listed)
 
 
 def _contents(names: list[str]) -> str:
