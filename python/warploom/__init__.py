@@ -9,7 +9,7 @@ import importlib
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warploom import plugin
 from warploom._version import __version__
@@ -20,6 +20,16 @@ from warploom.errors import (
     ToolchainError,
     WarploomError,
 )
+
+if TYPE_CHECKING:  # __getattr__ below imports these when they are first used
+    from warploom import sparse, transform
+    from warploom.compiler.report import compile_report
+    from warploom.language.calls.arguments import TensorSpec
+    from warploom.language.calls.kernel import jit
+    from warploom.language.tuning.decorator import autotune
+    from warploom.lower.trace import lower_trace
+    from warploom.meta_schedule.do_bench import do_bench
+    from warploom.target.tvm_target import cuda_target, target_from_device
 
 # The command line registers by itself, when a command needs TVM: `warploom --help` stays quick,
 # and `warploom doctor` can tell what is wrong with a TVM that registration would reject. Where

@@ -127,7 +127,7 @@ def prune_2_4(dense: Any) -> np.ndarray:
     array([[ 0., -4.,  3.,  0.,  0.,  0.,  0.,  5.]], dtype=float16)
     """
     dense, groups, rule = _groups(dense)
-    wide = groups.astype(np.int64 if groups.dtype.kind in "iu" else np.float64)
+    wide: Any = groups.astype(np.int64 if groups.dtype.kind in "iu" else np.float64)
     size = np.where(np.isnan(wide), np.inf, np.abs(wide))  # a NaN stays
     order = np.argsort(-size, axis=2, kind="stable")
     rank = np.argsort(order, axis=2, kind="stable")

@@ -21,8 +21,10 @@ from warploom.errors import IllegalCombination, ToolchainError
 from warploom.runtime.emulator_libraries import OPT_IN
 from warploom.runtime.emulator_state import enable, enable_without_gpu, is_enabled, is_requested
 
-if TYPE_CHECKING:
-    from warploom.emulator.result import LaunchReport
+if TYPE_CHECKING:  # __getattr__ below imports these when they are first used
+    from warploom.emulator.api import explore, run
+    from warploom.emulator.binding import EmulatorError
+    from warploom.emulator.result import LaunchReport, Result
 
 __all__ = [
     "OPT_IN",

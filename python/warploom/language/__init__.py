@@ -148,7 +148,7 @@ sizes and hints of a factory by measurements, among those of :func:`space`.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warploom.language import builtins, mbarrier
 from warploom.language.atomics import atomic_add, atomic_max, atomic_min
@@ -165,30 +165,48 @@ from warploom.messages import advice
 from warploom.tile.hint_attributes import read_hints
 from warploom.tile.hints import Hints, hints
 
+if TYPE_CHECKING:  # __getattr__ below imports these when they are first used
+    from warploom.intrin.wgmma_emitter import WgmmaEmitter
+    from warploom.language.calls.arguments import TensorSpec
+    from warploom.language.calls.kernel import jit
+    from warploom.language.interpreter import interpret
+    from warploom.language.online_softmax import OnlineSoftmax
+    from warploom.language.tiles import (
+        alloc_accumulator,
+        alloc_fragment,
+        cast,
+        gemm,
+        load,
+        store,
+        tile,
+    )
+    from warploom.language.tuning.decorator import autotune
+    from warploom.language.tuning.space import space
+
 __all__ = [
     *builtins.__all__,
     "Hints",
-    "OnlineSoftmax",  # noqa: F405  (as interpret)
-    "TensorSpec",  # noqa: F405
-    "WgmmaEmitter",  # noqa: F405
-    "alloc_accumulator",  # noqa: F405
+    "OnlineSoftmax",
+    "TensorSpec",
+    "WgmmaEmitter",
+    "alloc_accumulator",
     "alloc_barrier",
-    "alloc_fragment",  # noqa: F405
+    "alloc_fragment",
     "atomic_add",
     "atomic_max",
     "atomic_min",
-    "autotune",  # noqa: F405
+    "autotune",
     "builtins",
-    "cast",  # noqa: F405
+    "cast",
     "descriptor",
     "device_assert",
     "exit_if",
-    "gemm",  # noqa: F405
+    "gemm",
     "hints",
-    "interpret",  # noqa: F405  (found by __getattr__)
-    "jit",  # noqa: F405
+    "interpret",
+    "jit",
     "kernel",
-    "load",  # noqa: F405
+    "load",
     "loading",
     "mbarrier",
     "pipelined",
@@ -197,10 +215,10 @@ __all__ = [
     "randint",
     "randn",
     "read_hints",
-    "space",  # noqa: F405
+    "space",
     "span",
-    "store",  # noqa: F405
-    "tile",  # noqa: F405
+    "store",
+    "tile",
 ]
 
 

@@ -68,7 +68,40 @@ from warploom.tile.state import STATE
 #: The factory of a pass: ``Canonicalize()``.
 Factory = Callable[[], tvm.transform.Pass]
 
-__all__ = ["CheckProgram", "tile_pass"]
+__all__ = [
+    "AllocateShared",
+    "AlternateOperands",
+    "Canonicalize",
+    "CheckBarriers",
+    "CheckProgram",
+    "ChooseGrid",
+    "DecompressOperands",
+    "DequantiseScaled",
+    "IgnoreRoleHints",
+    "InferLayouts",
+    "KMajorOperands",
+    "LowerNests",
+    "Multistage",
+    "OrderMmas",
+    "PairCTAs",
+    "PingPong",
+    "PlanPipeline",
+    "PlanThreads",
+    "ReduceSplits",
+    "ResolveByHand",
+    "ResolveScopes",
+    "ResolveTensorMemory",
+    "ScaleBlocks",
+    "ShareOperands",
+    "SliceK",
+    "SpecializeWarps",
+    "SpreadTiles",
+    "SqueezeVectors",
+    "StageStores",
+    "StripAnnotations",
+    "Verify",
+    "tile_pass",
+]
 
 
 def tile_pass(
@@ -180,7 +213,6 @@ def _factory(name: str, run: Callable[[TileProgram], TileProgram]) -> Factory:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{inspect.cleandoc(run.__doc__ or '')}\n\n{_EXAMPLE.format(name)}"
-    __all__.append(name)
     return make
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import tvm
 
@@ -17,7 +18,7 @@ from warploom.relax.passes import (
     operator_passes,
 )
 
-Pass = tvm.transform.Pass
+Pass: TypeAlias = tvm.transform.Pass
 
 #: Passes that make functions of operators. Passes on operators go before the first of them.
 _TAKE_OPERATORS = ("FuseTransposeMatmul", "LegalizeOps")

@@ -164,7 +164,10 @@ hints.__doc__ = f"""Hints of the author, as a statement directly after ``T.devic
     """
 hints.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"
+        )
         for field in fields(Hints)
-    ]
+    ],
+    return_annotation="Any",
 )
