@@ -180,7 +180,7 @@ def test_the_table_of_op_schedules_says_what_the_modules_have():
 
 
 def test_autoload_adds_less_than_a_sixteenth_to_import_tvm(run_python):
-    """40 ms where ``import tvm`` takes 640.
+    """36 ms where ``import tvm`` takes 640.
 
     Both are CPU times of one process, so that a busy machine stretches them alike; the best of
     several processes counts.
