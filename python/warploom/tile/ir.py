@@ -17,6 +17,8 @@ from tvm.tirx.layout import S, TileLayout
 from tvm.tirx.script.builder import _ffi_api as _builder
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
+from warploom.spans import flat
+
 Body = Iterable[Stmt]
 _Moved = Callable[[Buffer, Sequence[Any]], tuple[Buffer, Sequence[Any]] | None]
 #: Statements that code is generated of.
@@ -71,6 +73,14 @@ def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:
     if condition is True:
         return seq(then)
     return tirx.IfThenElse(condition, seq(then), None if otherwise is None else seq(otherwise))
+
+
+def allocation(buffer: Buffer, span: Any) -> Stmt:
+    """An allocation at a place of a source; of several, as in a ``T.inline``, the outermost one.
+
+    TVM's constructor takes the span of a single place alone.
+    """
+    return tirx.AllocBuffer(buffer, span=next(flat(span), None))
 
 
 def with_body(statement: Stmt, body: Body) -> Stmt:

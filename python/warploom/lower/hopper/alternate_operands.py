@@ -113,7 +113,7 @@ def _with_copies(statement: Statement, table: dict[Buffer, tuple[Buffer, Loop]])
     if not ir.uses(raw) & set(table):
         return raw
     if isinstance(statement, Allocation):
-        return tirx.AllocBuffer(table[statement.buffer][0], raw.span)
+        return ir.allocation(table[statement.buffer][0], raw.span)
 
     def store(node: tirx.BufferStore) -> Stmt:
         if node.buffer not in table:

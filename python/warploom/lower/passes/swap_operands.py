@@ -129,7 +129,7 @@ def _statement(statement: Statement, table: dict[Buffer, Buffer]) -> Stmt:
         return statement.raw
     match statement:
         case Allocation(buffer=buffer):
-            return tirx.AllocBuffer(table[buffer], statement.raw.span)
+            return ir.allocation(table[buffer], statement.raw.span)
         case Mma(d=d):
             return _swapped(statement, table[d])
         case Store(source=source):
