@@ -7,7 +7,7 @@ results of the MMAs outlive an iteration.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -23,7 +23,18 @@ from warploom.tile.effects import destination
 from warploom.tile.nest import ElementStore, Guard
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global, is_tile
-from warploom.tile.statement import Block, Load, Loop, Mma, Nest, Scalar, Statement, raws, walk
+from warploom.tile.statement import (
+    Block,
+    Branch,
+    Load,
+    Loop,
+    Mma,
+    Nest,
+    Scalar,
+    Statement,
+    raws,
+    walk,
+)
 
 #: More iterations than any loop has.
 _MANY = 1 << 30
@@ -43,6 +54,11 @@ class SeparableLoop:
         The accumulators.
     starts : tuple of Mma
         MMAs that overwrite their accumulator in the first iteration.
+    outside : tuple of Statement
+        Statements before the branch that the loop stands in.
+    condition : Expr or None
+        That of the branch; None if the loop stands in none. A tile for which it does not hold has
+        nothing to compute.
     """
 
     before: Block
@@ -50,6 +66,8 @@ class SeparableLoop:
     after: Block
     sums: tuple[Buffer, ...]
     starts: tuple[Mma, ...]
+    outside: Block = ()
+    condition: Any = None
 
     def is_start(self, statement: Statement) -> bool:
         """Whether a statement overwrites an accumulator in the first iteration."""
@@ -71,15 +89,52 @@ def separable_loop(program: TileProgram) -> SeparableLoop:
     """
     statements = program.block
     places = [i for i, statement in enumerate(statements) if _count_mmas(statement)]
+    outside, condition = (), None
+    if len(places) == 1 and isinstance(statements[places[0]], Branch):
+        outside, condition, statements = _in_branch(statements, places[0])
+        places = [i for i, statement in enumerate(statements) if _count_mmas(statement)]
     if len(places) != 1 or not isinstance(statements[places[0]], Loop):
         where = "no loop of its own" if len(places) == 1 else f"{len(places)} places"
         raise Decline(
             f"The program has MMAs in {where}; CTAs can share a tile where one loop, which is "
-            "in no other loop or branch, has all MMAs, so leave out split_k and stream_k."
+            "in no other loop, and in one branch at most, has all MMAs, so leave out split_k and "
+            "stream_k."
         )
     loop = separated(statements, places[0])
-    _require_uniform(program, loop.loop, loop.before)
-    return loop
+    _require_uniform(program, loop.loop, (*outside, *loop.before))
+    return replace(loop, outside=outside, condition=condition)
+
+
+def _in_branch(statements: Block, at: int) -> tuple[Block, Any, Block]:
+    """Statements before a branch, its condition, and the statements in it.
+
+    All CTAs of a tile must decide alike, at whatever time each of them comes to the branch.
+
+    Raises
+    ------
+    Decline
+        If it has another case, if statements follow, or if what it depends on may change.
+    """
+    branch = statements[at]
+    assert isinstance(branch, Branch)
+    allocated = tuple(statement for statement in statements[at + 1 :] if statement.allocates)
+    outside = (*statements[:at], *allocated)
+    if len(branch.blocks) > 1 or len(outside) + 1 < len(statements):
+        raise Decline(
+            f"The loop with the MMAs stands in a branch on {branch.condition}, which has another "
+            f"case or is followed by statements, where {_CTAS} would each execute them; leave out "
+            "split_k and stream_k."
+        )
+    stored = {buffer for buffer in branch.effects.writes if is_global(buffer)}
+    read = {buffer for buffer in ir.uses(branch.condition) if ir.is_buffer(buffer)}
+    read |= {buffer for statement in outside for buffer in statement.effects.reads}
+    if changed := sorted(buffer.name for buffer in stored & read):
+        raise Decline(
+            f"The loop with the MMAs stands in a branch that depends on {changed[0]}, into which "
+            f"the kernel stores; {_CTAS} may come to it at different times."
+        )
+    _require_no_prints(outside, _CTAS)
+    return outside, branch.condition, branch.blocks[0]
 
 
 def separated(statements: Block, at: int, units: str = _CTAS) -> SeparableLoop:

@@ -87,7 +87,7 @@ class Cut:
         return _start(unit, quotient, T.truncmod(ir.as_expr(self.steps), self.units))
 
 
-def split_k(steps: Any, parts: int) -> Cut:
+def split_k(steps: Any, parts: Any) -> Cut:
     """All tiles, each in as many parts, or in single steps if it has fewer."""
     units = T.min(ir.as_expr(parts), T.max(ir.as_expr(steps), 1))
     return Cut(steps, units, lambda tiles, clusters: ir.as_expr(tiles), 1)
@@ -139,6 +139,49 @@ def in_clusters(segment: Segment, cut: Cut, parts: int) -> Callable[[Grid], Tile
         whole = static_schedule(grid)
         slots = grid.clusters * grid.size
         return replace(whole, tile_of=lambda i: (scalars, whole.tile_of(i)[1]), slots=slots)
+
+    return schedule
+
+
+def in_teams(segment: Segment, steps: Any, parts: int) -> Callable[[Grid], TileSchedule]:
+    """A schedule where teams of ``parts`` clusters share tiles, each every so many-th.
+
+    For tiles of which the device knows whether there is anything to compute: where the first ones
+    have all the work, all clusters have a part of it. A team's last cluster owns its tiles. Each
+    part of a tile has a slot of its own, so that no cluster waits until another has read its sums.
+    Clusters that fill no team have no work; a device that holds fewer has one team of them.
+    """
+
+    def schedule(grid: Grid) -> TileSchedule:
+        values = {
+            "members": T.min(ir.as_expr(parts), grid.clusters),
+            "teams": T.max(T.truncdiv(grid.clusters, parts), 1),
+        }
+        host: tuple[Stmt, ...] = ()
+        if not grid.is_fixed:
+            bound = {name: (Var(name, "int32"), value) for name, value in values.items()}
+            host = tuple(tirx.Bind(var, value) for var, value in bound.values())
+            values = {name: var for name, (var, _) in bound.items()}
+        members, teams = values["members"], values["teams"]
+        team, place = T.truncdiv(grid.cluster, members), T.truncmod(grid.cluster, members)
+        tiles = ir.as_expr(grid.tiles)
+        rounds = T.truncdiv(T.max(tiles - team, 0) + (teams - 1), teams)
+
+        def tile_of(number: Var) -> tuple[list[Stmt], Any]:
+            tile, part = team + number * teams, segment.part.value
+            cut = split_k(steps, members)
+            return segment.define(
+                part=members - 1 - place,
+                first=cut.start(T.min(part, cut.units)),
+                steps=cut.start(T.min(part + 1, cut.units)) - segment.first.value,
+                others=cut.units - 1,
+                slot=(tile * members + place) * grid.size + grid.place,
+                stride=grid.size,
+            ), tile
+
+        iterations = T.Select(team < teams, rounds, ir.as_expr(0))
+        slots = T.max(tiles * members, 1) * grid.size
+        return TileSchedule([], iterations, tile_of, slots, host)
 
     return schedule
 

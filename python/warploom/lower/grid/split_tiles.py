@@ -18,7 +18,14 @@ from warploom.errors import Decline
 from warploom.lower.analysis.separable_loop import SeparableLoop, separable_loop
 from warploom.lower.grid.persistent import DEFAULT_GROUP, grid_of, persistent_grid
 from warploom.lower.grid.resident import Resident
-from warploom.lower.grid.segments import Segment, in_clusters, in_segments, split_k, stream_k
+from warploom.lower.grid.segments import (
+    Segment,
+    in_clusters,
+    in_segments,
+    in_teams,
+    split_k,
+    stream_k,
+)
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
 from warploom.tile.annotations import GIVEN, TAKEN
@@ -62,7 +69,12 @@ def split_tiles(
         )
     cut = stream_k(steps) if parts is None else split_k(steps, parts)
     shared = parts if program.hints.reduce_through == "cluster" else 1
-    schedule = in_segments(segment, cut) if shared == 1 else in_clusters(segment, cut, shared)
+    if shared > 1:
+        schedule = in_clusters(segment, cut, shared)
+    elif parts is not None and loop.condition is not None:
+        schedule = in_teams(segment, steps, parts)
+    else:
+        schedule = in_segments(segment, cut)
     slots = schedule(grid_of(program, ctas, cluster, shared)).slots
     workspace = {
         tile: tirx.decl_buffer(
@@ -84,7 +96,7 @@ def split_tiles(
 
 
 def _number(slots: Any) -> str:
-    return str(slots) if isinstance(slots, int) else "as many as there are CTAs,"
+    return str(slots) if isinstance(slots, int) else "as many as a launch needs,"
 
 
 def _segmented(
@@ -104,7 +116,11 @@ def _segmented(
     give = tirx.AttrStmt(0, GIVEN, slot, ir.seq(given))
     some = ir.when(segment.steps.value > 0, [give])
     after = raws(loop.after)
-    return [*raws(loop.before), steps, ir.when(segment.part.value < 1, [take, *after], [some])]
+    finish = ir.when(segment.part.value < 1, [take, *after], [some])
+    statements = [*raws(loop.before), steps, finish]
+    if loop.condition is None:
+        return statements
+    return [*raws(loop.outside), ir.when(loop.condition, statements)]
 
 
 def _started(statement: Statement, loop: SeparableLoop, step: Var) -> Stmt:

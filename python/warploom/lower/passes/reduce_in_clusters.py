@@ -62,12 +62,13 @@ class _Reduction:
         self.taken = mbarriers("taken", self.warpgroups)
         #: Each warpgroup's part of an accumulator -> where the sums of all are left.
         self.places: dict[Buffer, Buffer] = {}
-        (tiles,) = (loop for loop in program.block if isinstance(loop, Loop) and loop.over_tiles)
-        self.parity = T.truncmod(tiles.var, 2)
+        #: Of the phase of the barriers: tiles that have nothing to compute have none.
+        self.parity = ThreadScalar("reduced")
 
     def start(self) -> list[Stmt]:
         """Allocations, and the initialisation of the barriers: one arrival each."""
         statements: list[Stmt] = [tirx.AllocBuffer(place) for place in self.places.values()]
+        statements += self.parity.define(0)
         for barrier in (self.given, self.taken):
             statements.append(tirx.AllocBuffer(barrier))
             for number in range(int(barrier.shape[0])):
@@ -81,7 +82,8 @@ class _Reduction:
             case Given(body=copies):
                 return self._give(copies)
             case Loop(var=loop_var, body=(Taken(body=nests),)):
-                return node.with_blocks([self._take(loop_var, nests)])
+                taken = node.with_blocks([self._take(loop_var, nests)])
+                return ir.seq([taken, orchestrated([self._next()])])
         return node.with_each(self.statement)
 
     def _give(self, copies: Block) -> Stmt:
@@ -98,10 +100,11 @@ class _Reduction:
         return orchestrated(
             [
                 # The sums of the last tile have been read.
-                *_wait(self.taken, own, T.bitwise_xor(self.parity, 1)),
+                *_wait(self.taken, own, T.bitwise_xor(self.parity.value, 1)),
                 *moves,
                 one_consumer(program),
                 ir.when(leader(program), [*declared, _arrive(theirs, number)]),
+                self._next(),
             ]
         )
 
@@ -118,12 +121,16 @@ class _Reduction:
             ))]  # fmt: skip
         return orchestrated(
             [
-                *_wait(self.given, loop_var * self.warpgroups + own, self.parity),
+                *_wait(self.given, loop_var * self.warpgroups + own, self.parity.value),
                 *moves,
                 one_consumer(program),
                 ir.when(leader(program), [*declared, _arrive(theirs, own)]),
             ]
         )
+
+    def _next(self) -> Stmt:
+        """The barriers are in their next phase."""
+        return self.parity.set(T.bitwise_xor(self.parity.value, 1))
 
     def _place(self, tile: Buffer) -> Buffer:
         """Where a CTA leaves its sums of an accumulator."""
