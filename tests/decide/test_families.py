@@ -42,6 +42,7 @@ from warploom.programs import (
     gemm_quantised,
 )
 from warploom.programs.gemm_block_scaled import options_of
+from warploom.programs.gemm_grouped import options_of as options_of_grouped
 from warploom.target import GPUS
 
 #: GPUs with 132, 114 and 78 SMs.
@@ -92,8 +93,9 @@ def _program(p: Any, config: Config) -> Any:
         return gemm_block_scaled(p.n, p.k, p.m, p.dtype, p.out_dtype, **options_of(config))
     scaled = isinstance(p, GroupedBlockScaledProblem)
     make = gemm_grouped_block_scaled if scaled else gemm_grouped
-    return make(p.groups, p.n, p.k, p.m, p.dtype, p.out_dtype, tile=tile[:2] if scaled else tile,
-                stages=config.stages, **hints)  # fmt: skip
+    options = {"tile": tile[:2], "stages": config.stages, **hints}
+    options = options if scaled else options_of_grouped(config)
+    return make(p.groups, p.n, p.k, p.m, p.dtype, p.out_dtype, **options)
 
 
 _FAMILIES: dict[str, tuple[Callable, Callable, Callable]] = {

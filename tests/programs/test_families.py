@@ -29,6 +29,7 @@ from warploom.programs import (
     gemm_quantised,
 )
 from warploom.programs.gemm_block_scaled import options_of
+from warploom.programs.gemm_grouped import options_of as options_of_grouped
 
 pytestmark = pytest.mark.gpu
 
@@ -60,7 +61,7 @@ def _grouped(rng: np.random.Generator) -> Any:
     sizes, n, k = tuple(int(size) for size in rng.integers(0, 130, 3)), 264, 144
     problem = GroupedProblem(3, max(1, sum(sizes)), n, k)
     config = _drawn(rng, grouped_configs(problem, H200))
-    return tile_programs.grouped(sizes, n, k, **_options(config))
+    return tile_programs.grouped(sizes, n, k, **options_of_grouped(config))
 
 
 _CASES: dict[str, Callable[[np.random.Generator], Any]] = {

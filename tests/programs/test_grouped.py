@@ -15,6 +15,7 @@ from tvm.script import tirx as T
 
 from tests.programs.test_programs import run
 from tests.shared import tile_programs
+from tests.shared.lowered_programs import check, worst_error
 from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
@@ -23,6 +24,7 @@ from warploom.decide.families.block_scaled import CONSUMERS
 from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows, fills
 from warploom.decide.machines import machine_for
 from warploom.errors import IllegalCombination
+from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace
 from warploom.programs import (
     gemm_block_scaled,
@@ -57,6 +59,68 @@ def test_gemm_grouped(rng, sizes, options):
     bound = np.abs(exact).max() * case.tolerance
     assert np.abs(arguments[-1].astype(float) - exact).max() <= bound
     assert np.abs(by_kernel - exact).max() <= bound
+
+
+CLUSTER = {"reduce_through": "cluster"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "arch", "options"),
+    [
+        ((0, 1, 3, 0, 9), "sm_90a", {"tile": (8, 64, 64), "split_k": 3, "ctas": 7}),
+        ((1, 1, 0, 17, 0), "sm_90a", {"tile": (16, 128, 32), "split_k": 2, "ctas": 4, **CLUSTER}),
+        ((0, 40, 1), "sm_90a", {"tile": (32, 64, 64), "split_k": 4, "ctas": 8, **CLUSTER}),
+        ((0, 0, 0, 1), "sm_90a", {"tile": (8, 256, 64), "split_k": 5, "ctas": 3}),
+        ((70, 0, 2), "sm_90a", {"tile": (64, 64, 32), "split_k": 4, "ctas": 9, "group": 2}),
+        ((3, 0, 2), "sm_90a", {"tile": (64, 64, 64), "split_k": 2, "ctas": 10, "cluster": (1, 2)}),
+        ((0, 0), "sm_90a", {"tile": (16, 64, 64), "split_k": 2, "behind": 4, "ctas": 2}),
+        ((0, 1, 3, 9), "sm_100a", {"tile": (16, 128, 64), "split_k": 2, "ctas": 5}),
+        ((1, 0, 70), "sm_100a", {"tile": (64, 128, 64), "split_k": 3, "ctas": 6}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.some(5)
+def test_few_rows_and_split_sums(rng, sizes, arch, options, dtype):
+    """Empty groups, groups of a row, uneven ones; rows and K that fill no tile."""
+    stages = int(rng.integers(2, 5))
+    symbolic = bool(rng.integers(2))
+    case = tile_programs.grouped(
+        sizes, 136, 264, dtype=dtype, stages=stages, symbolic=symbolic,
+        weights_policy="evict_first", **options,
+    )  # fmt: skip
+    check(case, rng, arch)
+    if arch == "sm_90a":
+        arguments = case.arguments(rng)
+        after = [np.copy(one) for one in arguments]
+        wl.interpret(case.func, after)
+        assert worst_error(case, arguments, after) <= 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
+@pytest.mark.some(3)
+def test_parts_of_as_many_steps_as_stages_and_others(rng, steps):
+    """Parts of no step, of fewer steps than stages, of as many, and of more."""
+    parts, k = min(3, steps), 64 * (steps - 1) + 24
+    case = tile_programs.grouped(
+        (2, 0, 1), 72, k, (8, 64, 64), stages=2, split_k=parts, ctas=2 * parts
+    )
+    check(case, rng)
+
+
+@pytest.mark.parametrize("how", [{}, CLUSTER])
+def test_sums_do_not_depend_on_which_part_ends_first(rng, how):
+    hints = {"stages": 2, "split_k": 4, "ctas": 4, **how}
+    case = tile_programs.grouped((1, 0, 2), 64, 520, (8, 64, 64), **hints)
+    arguments = case.arguments(rng)
+    kernel = lower(case.func).with_attr("global_symbol", "main")
+    results = [
+        emulator.run(
+            kernel, [np.copy(one) for one in arguments], seed=seed, schedule=schedule
+        ).outputs[3]
+        for seed, schedule in ((1, "random"), (2, "late"))
+    ]  # fmt: skip
+    assert worst_error(case, arguments, [*arguments[:3], results[0]]) <= 1
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])

@@ -6,7 +6,6 @@ the rows of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tvm.script import tirx as T
@@ -14,15 +13,18 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
+from warploom.decide.config import Config
 from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows
 from warploom.decide.machines import arch_for, machine_for
 from warploom.decide.price.grouped import side_by_side
 from warploom.errors import IllegalCombination
 from warploom.kernels.kernel_name import named
 from warploom.kernels.signature import row_count
+from warploom.ops.copy_strided import CACHE_HINT
 from warploom.programs.group_slots import Slot, band_and_hints, check_groups, slots
 from warploom.target.dtypes import bits_of, with_dtype_names
 from warploom.tile.annotations import SIZES
+from warploom.tile.choices import POLICIES
 
 
 @with_dtype_names
@@ -37,6 +39,7 @@ def gemm_grouped(
     indptr_dtype: str = "int32",
     tile: tuple[int, int, int] | None = None,
     stages: int | None = None,
+    weights_policy: str | None = None,
     arch: str | None = None,
     **hints: Any,
 ) -> PrimFunc:
@@ -54,10 +57,13 @@ def gemm_grouped(
     indptr_dtype : str
         Of Indptr: ``"int32"`` or ``"int64"``.
     tile : (int, int, int), optional
-        Rows of X, rows of W, and K of one step. Without it tile, stages and hints are those of
-        :func:`warploom.decide.choose`.
+        Rows of X, rows of W, and K of one step. Without it tile, stages, policy and hints are those
+        of :func:`warploom.decide.choose`. Tiles of 8, 16 or 32 rows are computed as their
+        transpose, for groups of few rows.
     stages : int, optional
         Steps that are loaded ahead.
+    weights_policy : str, optional
+        The L2 eviction policy of W: ``"evict_first"`` where each weight is read once.
     arch : str, optional
         What tile, stages and hints are chosen for: ``"sm_90a"`` or ``"sm_100a"``; by default that
         of the current target, and without a target the former.
@@ -89,13 +95,14 @@ def gemm_grouped(
     _check(n, k, dtype, out_dtype)
     if tile is None:
         problem = GroupedProblem(groups, m, n, k, dtype, out_dtype, arch or arch_for())
+        given = {"stages": stages, "weights_policy": weights_policy, **hints}
+        given = {name: value for name, value in given.items() if value is not None}
         choices = [
-            (limit, _Tiling((config.tile_m, config.tile_n, config.tile_k),
-                            stages or config.stages, {**config.hints(usual=False), **hints}))
+            (limit, _Tiling(**{**options_of(config), **given}))
             for limit, config in choose_grouped_by_rows(problem, machine_for())
-        ]  # fmt: skip
+        ]
     else:
-        choices = [(None, _Tiling(tile, stages, hints))]
+        choices = [(None, _Tiling(tile, stages, weights_policy, **hints))]
     (limit, few), (_, many) = choices if len(choices) == 2 else ((None, None), *choices)
     rows = row_count(m)
 
@@ -117,7 +124,9 @@ def gemm_grouped(
         if count > 0:
             for step in wl.pipelined(-(-k // bk), of.stages):
                 Tx.cta.copy_async(X_s, X[row : row + bm, step * bk : step * bk + bk])
-                Tx.cta.copy_async(W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk])
+                Tx.cta.copy_async(
+                    W_s, W[g, j * bn : j * bn + bn, step * bk : step * bk + bk], **of.weights
+                )
                 Tx.cta.gemm_async(acc, X_s, W_s, accum=step > 0)
             Tx.cta.cast(out, acc)
             slot.store(C, out, j * bn)
@@ -140,13 +149,23 @@ def gemm_grouped(
     return matmul.with_attr(SIZES, {"m": 1}) if m == 1 else matmul
 
 
+def options_of(config: Config) -> dict[str, Any]:
+    """A config as the arguments of :func:`gemm_grouped` that it stands for."""
+    return {
+        **config.hints(usual=False), "tile": (config.tile_m, config.tile_n, config.tile_k),
+        "stages": config.stages, "weights_policy": POLICIES[config.l2_policy][1],
+    }  # fmt: skip
+
+
 class _Tiling:
     """Tile, stages and hints of a kernel; ``group`` among the hints are the tiles of a band."""
 
     def __init__(
-        self, tile: tuple[int, int, int], stages: int | None, hints: Mapping[str, Any]
-    ) -> None:
+        self, tile: tuple[int, int, int], stages: int | None, weights_policy: str | None,
+        **hints: Any,
+    ) -> None:  # fmt: skip
         self.tile, self.stages = tile, stages
+        self.weights = {CACHE_HINT: weights_policy} if weights_policy else {}
         self.wide = hints.get("cluster", (1, 1))[1]
         self.band, self.hints = band_and_hints(hints)
 

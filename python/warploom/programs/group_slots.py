@@ -120,8 +120,8 @@ class Slot:
 
 
 def slots(rows: Any, groups: int, tile_rows: int) -> Any:
-    """How many tiles of rows groups of so many rows in all have, at most."""
-    return T.truncdiv(rows, tile_rows) + groups
+    """How many tiles of rows groups of so many rows in all have, at most; each has a row."""
+    return T.min(rows, T.truncdiv(rows, tile_rows) + groups)
 
 
 def check_groups(groups: int, indptr_dtype: str) -> None:

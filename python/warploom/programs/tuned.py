@@ -61,8 +61,8 @@ FAMILIES: Mapping[str, Family] = {
     )),
     "gemm_grouped": Family(gemm_grouped, space(
         tile=((128, 256, 64), (64, 256, 64), (128, 128, 64), (64, 128, 64), (64, 64, 64),
-              (128, 256, 128), (64, 128, 128)),
-        stages=(4, 3, 6), cluster=((1, 1), (1, 2)),
+              (128, 256, 128), (64, 128, 128), (8, 64, 256), (16, 64, 128), (32, 64, 128)),
+        stages=(4, 3, 6, 11), cluster=((1, 1), (1, 2)), split_k=(1, 2, 4),
     ), _offsets),
     "gemm_quantised": Family(gemm_quantised, space(
         tile=((8, 64, 256), (16, 64, 256), (32, 64, 256), (16, 64, 128), (64, 64, 128),

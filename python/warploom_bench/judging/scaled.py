@@ -17,6 +17,7 @@ from warploom.decide.families.quantised import QuantisedProblem
 from warploom.meta_schedule.measure import Argument
 from warploom.programs import gemm_block_scaled, gemm_grouped, gemm_quantised
 from warploom.programs.gemm_block_scaled import options_of
+from warploom.programs.gemm_grouped import options_of as grouped_options
 from warploom.programs.gemm_quantised import options_of as quantised_options
 from warploom_bench.block_scaled import BlockScaledShape
 from warploom_bench.dequant import DequantShape
@@ -86,12 +87,9 @@ def _block_scaled_arguments(shape: BlockScaledShape) -> tuple[Argument, ...]:
 
 
 def _grouped(shape: GroupedShape, config: Config) -> PrimFunc:
-    hints = config.hints(usual=False)
-    tile = (config.tile_m, config.tile_n, config.tile_k)
     return gemm_grouped(
-        shape.groups, shape.n, shape.k, shape.m, shape.dtype, tile=tile, stages=config.stages,
-        **hints,
-    )  # fmt: skip
+        shape.groups, shape.n, shape.k, shape.m, shape.dtype, **grouped_options(config)
+    )
 
 
 def _grouped_arguments(shape: GroupedShape) -> tuple[Argument, ...]:
@@ -123,9 +121,15 @@ _BLOCK_SCALED_CHANGES = (
     *each("store_buffers", 1, 2, 3, 4), *each("group", 4, 8, 16), *each("l2_policy", 0, 1),
 )  # fmt: skip
 _GROUPED_CHANGES = (
-    *tiles((64, 64, 64, 1), (64, 128, 64, 1), (64, 192, 64, 1), (64, 256, 64, 1),
-           (128, 128, 64, 2), (128, 192, 64, 2), (128, 256, 64, 2), (192, 128, 64, 3),
-           (256, 128, 64, 2)),
+    *({**one, "swap_ab": False} for one in tiles(
+        (64, 64, 64, 1), (64, 128, 64, 1), (64, 192, 64, 1), (64, 256, 64, 1), (128, 128, 64, 2),
+        (128, 192, 64, 2), (128, 256, 64, 2), (192, 128, 64, 3), (256, 128, 64, 2))),
+    *({"tile_m": rows, "tile_n": columns, "swap_ab": rows < 64, "consumers": consumers,
+       "store_columns": 64, "store_buffers": 2}
+      for rows, columns, consumers in ((8, 64, 1), (16, 64, 1), (32, 64, 1), (16, 128, 2))),
+    *({"split_k": parts, "reduce_through": "cluster", "cluster_n": 1} for parts in (2, 4)),
+    *({"split_k": parts, "reduce_through": "workspace"} for parts in (1, 2, 3, 4)),
+    *each("l2_policy", 0, 1),
     *_CLUSTERS[::2], *each("group", 4, 8, 16, 32), *each("store_buffers", 1, 2, 4),
     *each("store_columns", 32, 64),
     {"ctas_per_sm": 2, "tile_m": 64, "tile_n": 128, "consumers": 1}, {"ctas_per_sm": 1},

@@ -30,6 +30,7 @@ from warploom.programs import (
     gemm_quantised,
 )
 from warploom.programs.gemm_block_scaled import options_of
+from warploom.programs.gemm_grouped import options_of as options_of_grouped
 from warploom.programs.group_slots import slots
 
 
@@ -84,12 +85,11 @@ def test_of_groups(rng: np.random.Generator, number: int, scaled: bool) -> None:
     groups, m = _drawn(rng, (1, 3, 8, 40)), _rows(rng) or 4096
     p = of(groups, m, _columns(rng), 16 * int(2 ** rng.uniform(1, 9)))
     config = _drawn(rng, grouped_configs(p, H200))
-    tile = (config.tile_m, config.tile_n, config.tile_k)
     make = gemm_grouped_block_scaled if scaled else gemm_grouped
-    program = make(
-        groups, p.n, p.k, m, p.dtype, p.out_dtype, tile=tile[:2] if scaled else tile,
-        stages=config.stages, **config.hints(usual=False),
-    )  # fmt: skip
+    options = {"tile": (config.tile_m, config.tile_n), "stages": config.stages,
+               **config.hints(usual=False)}  # fmt: skip
+    options = options if scaled else options_of_grouped(config)
+    program = make(groups, p.n, p.k, m, p.dtype, p.out_dtype, **options)
     # A launch has numbers for the most tiles that there could be, and all of them are read.
     formulas = grouped_block_scaled_work if scaled else grouped_work
     work = formulas(

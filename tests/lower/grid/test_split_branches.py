@@ -64,7 +64,7 @@ def chosen(
         wanted = np.array([tile not in empty for tile in range(tiles)], np.int32)
         c = poisoned((tiles * rows, n), "float32")
         c.reshape(tiles, rows, n)[list(empty)] = 77
-        a, b = random_values(rng, (tiles * rows, k), "float16"), random_values(rng, (n, k), "float16")
+        a, b = (random_values(rng, (count, k), "float16") for count in (tiles * rows, n))
         return [a, b, wanted, c, np.full_like(c, 3)]
 
     def expected(args: list[Any]) -> dict[int, np.ndarray]:
@@ -80,7 +80,8 @@ def chosen(
     ("how", "arch", "ctas", "rows"),
     [
         (WORKSPACE, "sm_90a", 7, 64), (WORKSPACE, "sm_90a", 2, 16), (WORKSPACE, "sm_100a", 7, 128),
-        (CLUSTER, "sm_90a", 4, 128), (CLUSTER, "sm_90a", 2, 64), ({"stream_k": True}, "sm_90a", 4, 64),
+        (CLUSTER, "sm_90a", 4, 128), (CLUSTER, "sm_90a", 2, 64),
+        ({"stream_k": True}, "sm_90a", 4, 64),
     ],
 )  # fmt: skip
 @pytest.mark.some(6)
@@ -93,7 +94,8 @@ def test_tiles_that_have_nothing_to_compute(rng, empty, how, arch, ctas, rows):
 @pytest.mark.some(2)
 def test_parts_of_any_number_of_steps(rng, k, specialise):
     """A step each, and as many steps as stages, one more and one less, and loads by all warps."""
-    check(chosen((1,), 64, k, 1 + specialise), rng, ctas=6, split_k=-(-k // 32), specialise=specialise)
+    hints = {"ctas": 6, "split_k": -(-k // 32), "specialise": specialise}
+    check(chosen((1,), 64, k, 1 + specialise), rng, **hints)
 
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 5, 12])

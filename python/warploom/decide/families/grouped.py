@@ -37,9 +37,10 @@ from warploom.decide.price.step import alone_of
 from warploom.decide.problem import GemmProblem, plain_gemm
 from warploom.decide.ranking import SHARED_LOSS
 from warploom.errors import IllegalCombination
-from warploom.target import ARCHS, SM90A
+from warploom.target import ARCHS, SM90A, WGMMA_M
 from warploom.target.dtypes import bits_of
 from warploom.target.swizzle import ATOM_ROWS
+from warploom.tile.choices import BY_NAME, REDUCING_CLUSTERS, REDUCTIONS
 
 #: Rows of X and of W of a tile of which ptxas 13.0 spills no register: what finds the rows of a
 #: group needs some. Bytes along K of a step: rows of the widest swizzle.
@@ -50,6 +51,10 @@ _TILES = (
     *((256, columns) for columns in (128, 96, 64)),
 )
 _STEP_BYTES = (128, 256)
+#: The same for few rows of a group, computed as the transpose: 64 rows of W and more, and not of X,
+#: are the side of the instructions, and the sums that CTAs of a split exchange are few.
+_FEW_ROWS, _FEW_COLUMNS = (8, 16, 32), (64, 128, 256)
+_FEW_STEP_BYTES = (128, 256, 512)
 #: The same on other architectures than Hopper, without block scales and with them.
 _TILES_ELSEWHERE = {
     False: ((128, 256), (64, 256), (128, 128), (64, 128)), True: ((64, 128),)
@@ -62,8 +67,14 @@ _SCALED_TILES = (
 #: CTAs side by side that share rows of X, with block scales and without: then pairs took 1 to 7 %
 #: longer where groups have many rows, and up to 30 % where they have few (H200, 2026-11-22).
 _WIDTHS = {True: (1, 2), False: (1,)}
+#: Choices that kernels for groups do not follow.
+_NOT_FOLLOWED = ("ping_pong", "slice_k", "stream_k")
+#: Parts of tiles for each SM beyond which a finer split is no candidate.
+_MOST_PARTS = 4
 #: Rows of a group, on average, if a call decides.
 _UNKNOWN_ROWS = 512
+#: Rows of a group, on average, that a config for few rows is chosen for.
+_FEW_OF_GROUPS = (1 / 16, 1 / 2, 2, 8)
 #: Probabilities below this one count as none.
 _RARE = 1e-3
 #: Columns from which each chunk of a tile's results has a buffer, if stages leave room.
@@ -128,8 +139,9 @@ def choose_grouped_by_rows(
     """Configs for several numbers of rows, each with the largest number it is for.
 
     One pair, of None, where the number of rows is known. Otherwise there may be another config for
-    few rows, a row of each group as where a model decodes: up to as many as it is predicted to be
-    faster for, if it gains more than :data:`SHARED_LOSS`.
+    few rows, as where a model decodes: up to as many as it is predicted to be faster for, if it
+    gains more than :data:`SHARED_LOSS`. It is the one that loses least where it loses most, from
+    few groups with a row to groups of :data:`_FEW_OF_GROUPS` rows.
 
     Raises
     ------
@@ -139,11 +151,21 @@ def choose_grouped_by_rows(
     config = choose_grouped(problem, machine)
     if problem.m is not None:
         return [(None, config)]
-    few = choose_grouped(replace(problem, m=problem.groups), machine)
+    known = [replace(problem, m=max(1, int(problem.groups * each))) for each in _FEW_OF_GROUPS]
+    bests = {one: choose_grouped(one, machine) for one in dict.fromkeys(known)}
+
+    def loss(config: Config) -> float:
+        """The largest part by which it takes longer than the best."""
+        return max(
+            predicted(one, config, machine) / predicted(one, best, machine)
+            for one, best in bests.items()
+        )
+
+    few = min(dict.fromkeys(bests.values()), key=loss)
     limit = None
     for rows in (problem.groups << doubled for doubled in range(_UNKNOWN_ROWS.bit_length())):
-        known = replace(problem, m=rows)
-        gain = predicted(known, config, machine) / predicted(known, few, machine)
+        one = replace(problem, m=rows)
+        gain = predicted(one, config, machine) / predicted(one, few, machine)
         if gain < (SHARED_LOSS if limit is None else 1):
             break
         limit = rows
@@ -172,18 +194,44 @@ def why_not_grouped(problem: GroupedProblem, config: Config) -> str | None:
             f"cluster_n = {config.cluster_n}: CTAs load whole swizzle atoms, and share a tile of "
             f"{config.tile_m} rows."
         )
-    if reason := why_not_usual(config, UNSHARED, "memory decides which tiles a CTA has"):
+    scaled = isinstance(problem, GroupedBlockScaledProblem)
+    fixed = UNSHARED if scaled else _NOT_FOLLOWED
+    if reason := why_not_usual(config, fixed, "memory decides which tiles a CTA has"):
         return reason
-    tile = config.tile_m, config.tile_n
-    if reason := why_not_tile(tile, config.consumers, _tiles_of(problem)):
+    if reason := _why_not_tile(problem, config):
         return reason
-    if isinstance(problem, GroupedBlockScaledProblem):
+    if config.through_cluster and arch is not SM90A:
+        return "reduce_through = 'cluster': only on Hopper do sums go through shared memory."
+    if config.l2_policy > (not scaled):
+        followed = "none" if scaled else "that of W alone"
+        return f"l2_policy = {config.l2_policy}: of eviction policies kernels follow {followed}."
+    if scaled:
         if config.tile_k != BLOCK:
             return f"tile_k = {config.tile_k}: a step has the {BLOCK} elements of one scale."
         return why_not_scaled(config) or config.why_not_shared(arch) or why_no_room(
             config, gemm, stage_of(problem.dtype, config), arch
         )
     return config.why_not(gemm, arch)
+
+
+def _why_not_tile(problem: GroupedProblem, config: Config) -> str | None:
+    """Why no kernel has a tile; None if kernels do."""
+    rows, columns = config.tile_m, config.tile_n
+    few = rows % WGMMA_M != 0
+    if few != config.swap_ab:
+        return (
+            f"swap_ab = {config.swap_ab}: tiles of {rows} rows are "
+            f"{'' if few else 'not '}computed as the transpose."
+        )
+    if not few:
+        return why_not_tile((rows, columns), config.consumers, _tiles_of(problem))
+    if (rows, columns) not in _few_tiles(problem) or config.consumers != _consumers(rows, columns):
+        return (
+            f"A tile of {rows} x {columns} with {config.consumers} consumers: those of few rows "
+            f"are {', '.join(f'{y}x{x}' for y, x in _few_tiles(problem)) or 'none'}, with a "
+            f"consumer for 64 columns and 2 for more."
+        )
+    return None
 
 
 def deepest_grouped(problem: GroupedProblem, config: Config) -> Config | None:
@@ -251,7 +299,7 @@ def _above(count: int, mean: float, deviation: float) -> float:
 @lru_cache(maxsize=512)
 def _configs(problem: GroupedProblem, machine: Machine) -> tuple[Config, ...]:
     return tuple(
-        ranked(_candidates(problem), lambda config: predicted(problem, config, machine))
+        ranked(_candidates(problem, machine), lambda config: predicted(problem, config, machine))
     )
 
 
@@ -271,22 +319,52 @@ def predicted(problem: GroupedProblem, config: Config, machine: Machine) -> floa
     return sum(price(work, machine, alone=alone).total for work in works) / len(works)
 
 
-def _candidates(problem: GroupedProblem) -> Iterator[Config]:
-    """Legal configs whose clusters the problem has tiles for."""
+def _candidates(problem: GroupedProblem, machine: Machine) -> Iterator[Config]:
+    """Legal configs whose clusters have tiles, and whose parts of tiles have SMs."""
     arch, gemm = ARCHS[problem.arch], _gemm(problem)
     widths = _WIDTHS[isinstance(problem, GroupedBlockScaledProblem)]
     for (rows, columns, depth), width in product(_tiles(problem), widths):
         if side_by_side(problem.n, columns, width)[1] != width:
             continue
-        config = Config(
-            rows, columns, depth, 1, consumers=CONSUMERS[rows], cluster_n=width, pdl=False
-        )
-        tiles = _stage(problem, config)
-        found = with_stages(config, gemm, tiles, arch)
-        if found is not None and columns >= _WIDE:
-            found = with_buffers(found, gemm, tiles, problem.arch)
-        if found is not None and why_not_grouped(problem, found) is None:
-            yield found
+        whole = Config(
+            rows, columns, depth, 1, consumers=_consumers(rows, columns), cluster_n=width,
+            swap_ab=rows % WGMMA_M != 0, pdl=False,
+            # Tiles of few rows are for weights that are read once.
+            l2_policy=int(rows % WGMMA_M != 0),
+        )  # fmt: skip
+        for config in (whole, *_splits(problem, whole, machine)):
+            tiles = _stage(problem, config)
+            found = with_stages(config, gemm, tiles, arch)
+            if found is not None and columns >= _WIDE and not config.swap_ab:
+                found = with_buffers(found, gemm, tiles, problem.arch)
+            if found is not None and why_not_grouped(problem, found) is None:
+                yield found
+
+
+def _splits(problem: GroupedProblem, whole: Config, machine: Machine) -> Iterator[Config]:
+    """A config with its tiles split along K: where there are too few for the SMs."""
+    if isinstance(problem, GroupedBlockScaledProblem) or whole.cluster_size > 1:
+        return
+    tiles = fills(problem.groups, problem.rows, whole.tile_m)[0].row_tiles
+    tiles *= -(-problem.n // whole.tile_n)
+    for split in BY_NAME["split_k"].draws:
+        enough = tiles * split <= _MOST_PARTS * machine.sms
+        if split == 1 or not enough or problem.k < 2 * split * whole.tile_k:
+            continue
+        for through in REDUCTIONS if split in REDUCING_CLUSTERS else REDUCTIONS[:1]:
+            yield whole.replace(split_k=split, reduce_through=through)
+
+
+def _consumers(rows: int, columns: int) -> int:
+    """Warpgroups that compute a tile."""
+    return min(2, columns // WGMMA_M) if rows % WGMMA_M else CONSUMERS[rows]
+
+
+def _few_tiles(problem: GroupedProblem) -> tuple[tuple[int, int], ...]:
+    """Rows of X and rows of W of the tiles that are computed as the transpose."""
+    if isinstance(problem, GroupedBlockScaledProblem) or problem.arch != SM90A.name:
+        return ()
+    return tuple(product(_FEW_ROWS, _FEW_COLUMNS))
 
 
 def _tiles_of(problem: GroupedProblem) -> tuple[tuple[int, int], ...]:
@@ -299,11 +377,14 @@ def _tiles_of(problem: GroupedProblem) -> tuple[tuple[int, int], ...]:
 
 def _tiles(problem: GroupedProblem) -> Iterator[tuple[int, int, int]]:
     """Rows of X, rows of W and K of a step."""
-    for tile in _tiles_of(problem):
-        if isinstance(problem, GroupedBlockScaledProblem):
-            yield *tile, BLOCK
-        else:
-            yield from ((*tile, row * 8 // bits_of(problem.dtype)) for row in _STEP_BYTES)
+    if isinstance(problem, GroupedBlockScaledProblem):
+        yield from ((*tile, BLOCK) for tile in _tiles_of(problem))
+        return
+    size = bits_of(problem.dtype) // 8
+    for tiles, depths in (
+        (_few_tiles(problem), _FEW_STEP_BYTES), (_tiles_of(problem), _STEP_BYTES),
+    ):
+        yield from ((*tile, depth // size) for tile, depth in product(tiles, depths))
 
 
 def _stage(problem: GroupedProblem, config: Config) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from warploom.decide.price.work import (
 )
 from warploom.target import wgmma_kind
 from warploom.target.dtypes import bits_of
+from warploom.tile.choices import POLICIES
 
 #: Bytes of a sum.
 _SUM_BYTES = 4
@@ -42,7 +43,7 @@ def grouped_work(
         Tiles of rows of all groups together.
     """
     loads, out, tiles = grouped_parts(groups, m, n, k, dtype, out_dtype, config, row_tiles)
-    mma = Mma(wgmma_kind(dtype, dtype, "float32"), config.tile_m, config.tile_n, config.tile_k)
+    mma = Mma(wgmma_kind(dtype, dtype, "float32"), *config.accumulator, config.tile_k)
     return Work(
         tiles, 1, -(-k // config.tile_k), loads, (mma,), (out,),
         sum_bytes=float(config.tile_m * config.tile_n * _SUM_BYTES),
@@ -60,19 +61,21 @@ def grouped_parts(
     size = bits_of(dtype) / 8
     lines, steps = lines_touched(depth * size, k * size), -(-k // depth)
     cut = cut_rows(k * size, depth * size)
+    of_a, of_b = POLICIES[config.l2_policy]
     of_x = Load(
         rows, depth * size, m, (True, False),
         shared_by((True, False), (config.cluster_m, config.cluster_n), rows), lines,
-        min(m * k, steps * rows * depth) * size, m * k * size, cut=cut,
+        min(m * k, steps * rows * depth) * size, m * k * size, policy=of_a or "", cut=cut,
     )  # fmt: skip
     of_w = Load(
         columns, depth * size, n, (True, True), 1, lines,
-        min(groups * n * k, steps * columns * depth) * size, groups * n * k * size, cut=cut,
+        min(groups * n * k, steps * columns * depth) * size, groups * n * k * size,
+        policy=of_b or "", cut=cut,
     )  # fmt: skip
     size, chunk = bits_of(out_dtype) / 8, config.store_columns
     pitch = n * size
     out = TileOut(
-        rows, columns, size, False, chunk, store_lines(columns, size, chunk, pitch),
+        *config.accumulator, size, config.swap_ab, chunk, store_lines(columns, size, chunk, pitch),
         alignment(pitch), float(min(m * n, row_tiles * across * width * rows * columns)),
     )  # fmt: skip
     return (of_x, of_w), out, (row_tiles * across, width)
@@ -83,6 +86,7 @@ def launched(config: Config) -> dict[str, object]:
     return {
         "stages": config.stages, "consumers": config.consumers,
         "cluster": (config.cluster_m, config.cluster_n), "group": 1, "pdl": False,
+        "split_k": config.split_k, "in_cluster": config.through_cluster,
     }  # fmt: skip
 
 
