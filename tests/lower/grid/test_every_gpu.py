@@ -38,6 +38,13 @@ def attention() -> Case:
     return tile_programs.attention(tokens=260, heads=4, kv_heads=2)
 
 
+def groups() -> Case:
+    """Up to 18 tiles, of which the device knows that 12 have rows."""
+    return tile_programs.grouped(
+        (3, 0, 9, 0, 1), 184, 328, (8, 64, 64), stages=2, symbolic=True, behind=2
+    )
+
+
 #: Program and hints.
 KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "GEMM": (gemm, {}),
@@ -49,6 +56,8 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "clusters": (any_rows, {"cluster": (2, 1)}),
     "clusters of 4": (gemm, {"cluster": (2, 2)}),
     "stream-K in clusters": (any_rows, {"cluster": (1, 2), "stream_k": True}),
+    "split-K of groups": (groups, {"split_k": 5}),
+    "split-K of groups in clusters": (groups, {"split_k": 2, "reduce_through": "cluster"}),
     "attention": (attention, {}),
     "attention in clusters": (attention, {"cluster": (2, 1)}),
 }
@@ -94,6 +103,13 @@ def test_odd_devices(hints, sms, rng):
     assert ctas == max(expected_ctas(hints, sms), math.prod(hints.get("cluster", (1, 1))))
 
 
+@pytest.mark.parametrize("sms", [1, 2, 7])
+def test_fewer_ctas_than_parts_of_a_tile_of_groups(sms, rng):
+    case = groups()
+    kernel = lower(hinted(case.func, split_k=5)).with_attr("global_symbol", "main")
+    assert run(kernel, case, exact(case.arguments(rng)), sms) == [sms]
+
+
 def test_a_cluster_of_a_grid_of_one_dimension(rng):
     """Of a cluster, a grid takes the dimensions that it has."""
 
@@ -134,7 +150,7 @@ def test_devices_are_those_of_products():
 # --- exported libraries -----------------------------------------------------------------------
 
 #: The kernels of one library, and what runs them.
-EXPORTED = ("GEMM", "split-K", "stream-K", "clusters", "attention in clusters")
+EXPORTED = ("GEMM", "split-K", "stream-K", "split-K of groups", "clusters", "attention in clusters")
 PREAMBLE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

@@ -180,7 +180,7 @@ def in_teams(segment: Segment, steps: Any, parts: int) -> Callable[[Grid], TileS
             ), tile
 
         iterations = T.Select(team < teams, rounds, ir.as_expr(0))
-        slots = T.max(tiles * members, 1) * grid.size
+        slots = T.max(tiles * parts, 1) * grid.size
         return TileSchedule([], iterations, tile_of, slots, host)
 
     return schedule
