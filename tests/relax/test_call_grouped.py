@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 import warploom
 from tests.relax.grouped_functions import sum_of_all, tiles_by_hand
 from warploom.errors import Decline
+from warploom.lower.trace import lower_trace
 from warploom.relax.call_grouped import CallGrouped
 from warploom.relax.inspect import inspect
 from warploom.relax.read_grouped import read_grouped
@@ -77,6 +78,32 @@ def test_groups_of_any_sizes(rng, sizes, kind, dtype, indptr):
         found, wanted = found[: offsets[-1]], wanted[: offsets[-1]]
     bound = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
     np.testing.assert_allclose(found, wanted, rtol=bound, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("groups", "k", "said"), [(2, 2048, "CTAs of a cluster"), (4, 4096, "slots of a workspace")]
+)
+@pytest.mark.in_turn(2)
+def test_few_rows_of_groups_are_split_along_k(rng, groups, k, said):
+    """A tile or two would leave most SMs idle: several CTAs share each."""
+    n, rows = 64, tirx.Var("rows", "int64")
+    func = sum_of_all(groups, n, k, "float16")
+    shapes = [((rows, k), "float16"), ((groups, n, k), "float16"), ((groups + 1,), "int32")]
+    mod = module(func, shapes, rows, n)
+    with _TARGET:
+        (program,) = (
+            one for gv, one in CallGrouped()(mod).functions_items() if gv.name_hint != "main"
+            and "gemm_grouped" in gv.name_hint
+        )  # fmt: skip
+        decided = [text for step in lower_trace(program) for text in step.decisions]
+    assert any("sums" in text and said in text for text in decided), decided
+    machine = relax.VirtualMachine(relax.build(mod, _TARGET), tvm.cuda(0))
+    offsets = np.array([*[0] * groups, 2], "int32")
+    x, w = (rng.standard_normal(shape).astype("float16") for shape in ((2, k), (groups, n, k)))
+    found = machine["main"](*(tvm.runtime.tensor(one, tvm.cuda(0)) for one in (x, w, offsets)))
+    wanted = _expected(x, w, offsets)
+    np.testing.assert_allclose(found.numpy().astype(float), wanted, rtol=2.0**-9, atol=0.05)
 
 
 def test_what_is_read_of_a_function():

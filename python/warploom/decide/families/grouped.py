@@ -342,8 +342,12 @@ def _candidates(problem: GroupedProblem, machine: Machine) -> Iterator[Config]:
 
 
 def _splits(problem: GroupedProblem, whole: Config, machine: Machine) -> Iterator[Config]:
-    """A config with its tiles split along K: where there are too few for the SMs."""
-    if isinstance(problem, GroupedBlockScaledProblem) or whole.cluster_size > 1:
+    """A config with its tiles split along K, where there are too few for the SMs.
+
+    Not where a call decides how many there are: a workspace has room for the parts of all.
+    """
+    scaled = isinstance(problem, GroupedBlockScaledProblem)
+    if scaled or problem.m is None or whole.cluster_size > 1:
         return
     tiles = fills(problem.groups, problem.rows, whole.tile_m)[0].row_tiles
     tiles *= -(-problem.n // whole.tile_n)
@@ -381,9 +385,9 @@ def _tiles(problem: GroupedProblem) -> Iterator[tuple[int, int, int]]:
         yield from ((*tile, BLOCK) for tile in _tiles_of(problem))
         return
     size = bits_of(problem.dtype) // 8
-    for tiles, depths in (
-        (_few_tiles(problem), _FEW_STEP_BYTES), (_tiles_of(problem), _STEP_BYTES),
-    ):
+    # What a call decides may be any number of rows, for which tiles of few are slow.
+    few = _few_tiles(problem) if problem.m is not None else ()
+    for tiles, depths in ((few, _FEW_STEP_BYTES), (_tiles_of(problem), _STEP_BYTES)):
         yield from ((*tile, depth // size) for tile, depth in product(tiles, depths))
 
 
