@@ -19,10 +19,10 @@ from warploom.decide.families.block_scaled import (
     block_scaled_configs,
     why_not_block_scaled,
 )
-from warploom.decide.families.grouped import (
+from warploom.decide.families.grouped import grouped_configs
+from warploom.decide.families.grouped_problem import (
     GroupedBlockScaledProblem,
     GroupedProblem,
-    grouped_configs,
     why_not_grouped,
 )
 from warploom.decide.families.quantised import (

@@ -16,7 +16,7 @@ from warploom.decide import choose, plain_gemm, predict, ranked
 from warploom.decide.draws import draws
 from warploom.decide.families.attention import AttentionProblem
 from warploom.decide.families.block_scaled import BlockScaledProblem
-from warploom.decide.families.grouped import GroupedProblem
+from warploom.decide.families.grouped_problem import GroupedProblem
 from warploom.decide.families.quantised import QuantisedProblem
 from warploom.decide.machine import H200
 from warploom.decide.machines import machine_for, machine_of

@@ -15,11 +15,8 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import compile_report, cuda_target
 from warploom.decide.config import Config
 from warploom.decide.families.block_scaled import BlockScaledProblem, block_scaled_configs
-from warploom.decide.families.grouped import (
-    GroupedBlockScaledProblem,
-    GroupedProblem,
-    grouped_configs,
-)
+from warploom.decide.families.grouped import grouped_configs
+from warploom.decide.families.grouped_problem import GroupedBlockScaledProblem, GroupedProblem
 from warploom.decide.families.quantised import QuantisedProblem, quantised_configs
 from warploom.decide.machine import H200
 from warploom.programs import (

@@ -21,8 +21,10 @@ from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
 from warploom.decide.families.block_scaled import CONSUMERS
-from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows, fills
+from warploom.decide.families.grouped import choose_grouped_by_rows
+from warploom.decide.families.grouped_problem import GroupedProblem
 from warploom.decide.machines import machine_for
+from warploom.decide.price.group_fill import fills
 from warploom.errors import IllegalCombination
 from warploom.lower.lowerings import lower
 from warploom.lower.trace import lower_trace

@@ -22,7 +22,7 @@ from warploom.decide.families.block_scaled import (
     deepest_block_scaled,
     why_not_block_scaled,
 )
-from warploom.decide.families.grouped import (
+from warploom.decide.families.grouped_problem import (
     GroupedBlockScaledProblem,
     GroupedProblem,
     deepest_grouped,

@@ -8,11 +8,8 @@ from typing import Any
 from warploom.decide.config import Config
 from warploom.decide.families.attention import AttentionProblem, choose_attention
 from warploom.decide.families.block_scaled import BlockScaledProblem, choose_block_scaled
-from warploom.decide.families.grouped import (
-    GroupedBlockScaledProblem,
-    GroupedProblem,
-    choose_grouped,
-)
+from warploom.decide.families.grouped import choose_grouped
+from warploom.decide.families.grouped_problem import GroupedBlockScaledProblem, GroupedProblem
 from warploom.decide.families.latent import LatentProblem, choose_latent
 from warploom.decide.families.paged_decode import PagedDecodeProblem, choose_paged_decode
 from warploom.decide.families.prefill import PrefillProblem, choose_prefill

@@ -14,7 +14,8 @@ from tvm.tirx import PrimFunc
 
 from warploom import language as wl
 from warploom.decide.config import Config
-from warploom.decide.families.grouped import GroupedProblem, choose_grouped_by_rows
+from warploom.decide.families.grouped import choose_grouped_by_rows
+from warploom.decide.families.grouped_problem import GroupedProblem
 from warploom.decide.machines import arch_for, machine_for
 from warploom.decide.price.grouped import side_by_side
 from warploom.errors import IllegalCombination

@@ -14,7 +14,7 @@ from tvm.script.tirx import tile as Tx
 from tvm.tirx import PrimFunc
 
 from warploom import language as wl
-from warploom.decide.families.grouped import GroupedBlockScaledProblem
+from warploom.decide.families.grouped_problem import GroupedBlockScaledProblem
 from warploom.decide.machines import arch_for
 from warploom.decide.price.block_scaled import BLOCK
 from warploom.decide.price.grouped import side_by_side

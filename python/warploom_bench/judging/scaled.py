@@ -12,7 +12,7 @@ from warploom.decide.families import block_scaled as block_scaled_family
 from warploom.decide.families import grouped as grouped_family
 from warploom.decide.families import quantised as quantised_family
 from warploom.decide.families.block_scaled import BlockScaledProblem
-from warploom.decide.families.grouped import GroupedProblem
+from warploom.decide.families.grouped_problem import GroupedProblem
 from warploom.decide.families.quantised import QuantisedProblem
 from warploom.meta_schedule.measure import Argument
 from warploom.programs import gemm_block_scaled, gemm_grouped, gemm_quantised

@@ -11,11 +11,8 @@ import pytest
 from tests.decide.price.test_same_work import same
 from warploom.decide.config import Config
 from warploom.decide.families.block_scaled import BlockScaledProblem, block_scaled_configs
-from warploom.decide.families.grouped import (
-    GroupedBlockScaledProblem,
-    GroupedProblem,
-    grouped_configs,
-)
+from warploom.decide.families.grouped import grouped_configs
+from warploom.decide.families.grouped_problem import GroupedBlockScaledProblem, GroupedProblem
 from warploom.decide.families.quantised import QuantisedProblem, quantised_configs
 from warploom.decide.machine import H200
 from warploom.decide.price.block_scaled import block_scaled_work, grouped_block_scaled_work
