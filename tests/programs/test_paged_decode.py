@@ -24,10 +24,10 @@ from warploom.decide.families.paged_decode import (
     chunked_time,
     steps_of_chunk,
 )
-from warploom.decide.machine import H200
+from warploom.decide.machines import machine_of
 from warploom.errors import IllegalCombination
 from warploom.programs import paged_decode
-from warploom.target import cuda_target
+from warploom.target import GPUS, cuda_target
 
 pytestmark = pytest.mark.gpu
 
@@ -236,13 +236,17 @@ def test_a_launch_cuts_as_its_expression_says(average, tiles, resident, step):
 
 @pytest.mark.parametrize(
     ("batch", "context", "parts"),
-    [(1, 2048, (16, 32)), (1, 131072, (30, 33)), (256, 512, (1, 1)), (64, 2048, (1, 1))],
-)
-def test_a_long_sequence_fills_the_gpu_and_short_ones_are_not_cut(batch, context, parts):
-    problem = PagedDecodeProblem(32, 8, 128)
-    config = choose(problem, H200)
+    [
+        (1, 2048, (16, 32)), (1, 131072, (30, 33)), (8, 8192, (2, 4)), (256, 512, (1, 1)),
+        (64, 2048, (1, 1)), (64, 8192, (1, 1)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_a_long_sequence_fills_the_gpu_and_short_ones_are_not_cut(batch, context, parts, gpu):
+    problem, machine = PagedDecodeProblem(32, 8, 128), machine_of(GPUS[gpu])
+    config = choose(problem, machine)
     steps = -(-context // config.tile_n)
-    chunk = steps_of_chunk(chunk_costs(problem, config, H200), steps, batch * 8)
+    chunk = steps_of_chunk(chunk_costs(problem, config, machine), steps, batch * 8)
     assert parts[0] <= -(-steps // chunk) <= parts[1]
 
 
