@@ -20,9 +20,8 @@ from tests.shared.lowered_programs import exact as few_bits
 from warploom import emulator
 from warploom import language as wl
 from warploom.decide import choose
-from warploom.decide.families.block_scaled import CONSUMERS
 from warploom.decide.families.grouped import choose_grouped_by_rows
-from warploom.decide.families.grouped_problem import GroupedProblem
+from warploom.decide.families.grouped_problem import GroupedProblem, consumers_of
 from warploom.decide.machines import machine_for
 from warploom.decide.price.group_fill import fills
 from warploom.errors import IllegalCombination
@@ -135,7 +134,7 @@ def test_tiles_for_groups_are_those_of_the_first_lowering(groups, n, k, m, dtype
     decided = [d for step in lower_trace(func) for d in step.decisions]
     assert not any("declines" in sentence for sentence in decided)
     assert any(f": {config.stages} stages" in sentence for sentence in decided)
-    assert config.consumers == CONSUMERS[config.tile_m]
+    assert config.consumers == consumers_of(config.tile_m, config.tile_n)
     assert any(f" {config.consumers} computing" in sentence for sentence in decided)
 
 

@@ -44,8 +44,8 @@ _STEP_BYTES, _FEW_STEP_BYTES = (128, 256), (128, 256, 512)
 #: CTAs side by side that share rows of X, with block scales and without: then pairs took 1 to 7 %
 #: longer where groups have many rows, and up to 30 % where they have few (H200, 2026-11-22).
 _WIDTHS = {True: (1, 2), False: (1,)}
-#: Parts of tiles for each SM beyond which a finer split is no candidate.
-_MOST_PARTS = 2
+#: Parts of tiles for each SM beyond which a finer split is no candidate, and steps of a part.
+_MOST_PARTS, _LEAST_STEPS = 2, 4
 #: Rows of a group, on average, that a config for few rows is chosen for.
 _FEW_OF_GROUPS = (1 / 16, 1 / 2, 2, 8)
 #: Columns from which each chunk of a tile's results has a buffer, if stages leave room.
@@ -173,7 +173,7 @@ def _splits(problem: GroupedProblem, whole: Config, machine: Machine) -> Iterato
     tiles *= -(-problem.n // whole.tile_n)
     for split in BY_NAME["split_k"].draws:
         enough = tiles * split <= _MOST_PARTS * machine.sms
-        if split == 1 or not enough or problem.k < 2 * split * whole.tile_k:
+        if split == 1 or not enough or problem.k < _LEAST_STEPS * split * whole.tile_k:
             continue
         for through in REDUCTIONS if split in REDUCING_CLUSTERS else REDUCTIONS[:1]:
             yield whole.replace(split_k=split, reduce_through=through)

@@ -30,7 +30,7 @@ _TILES = (
 )
 #: The same for few rows of a group, computed as the transpose: 64 rows of W and more, and not of X,
 #: are the side of the instructions, and the sums that CTAs of a split exchange are few.
-_FEW_ROWS, _FEW_COLUMNS = (8, 16, 32), (64, 128, 256)
+_FEW_ROWS, _FEW_COLUMNS = (8, 16, 32), (64, 128)
 #: The same on other architectures than Hopper, without block scales and with them.
 _TILES_ELSEWHERE = {
     False: ((128, 256), (64, 256), (128, 128), (64, 128)), True: ((64, 128),)
