@@ -26,7 +26,7 @@ _PRODUCTS = frozenset(
     {"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"}
 )
 #: Operators that FuseOps joins to a product: of each element, or none.
-_EPILOGUES = frozenset({
+EPILOGUES = frozenset({
     *_BROADCASTS, *(f"relax.{name}" for name in (
         "sigmoid", "tanh", "exp", "clip", "astype", "negative", "abs", "nn.relu", "nn.silu",
         "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu",
@@ -56,8 +56,8 @@ class _Keeper(relax.PyExprMutator):
         compute = _BROADCASTS.get(operator_name(call))
         if compute is None:
             return call
-        result = _shape(call)
-        gates = (arg for arg in call.args if _is_broadcast(_shape(arg), result))
+        result = shape_of(call)
+        gates = (arg for arg in call.args if is_broadcast(shape_of(arg), result))
         if result is None or not any(self._is_product(gate) for gate in gates):
             return call
         return self.builder_.call_te(compute, *call.args, primfunc_attrs={"op_pattern": OPAQUE})
@@ -68,24 +68,30 @@ class _Keeper(relax.PyExprMutator):
         name = operator_name(call)
         if name in _PRODUCTS:
             return True
-        if name not in _EPILOGUES:
+        if name not in EPILOGUES:
             return False
-        whole = (arg for arg in call.args if not _is_broadcast(_shape(arg), _shape(call)))
+        whole = (arg for arg in call.args if not is_broadcast(shape_of(arg), shape_of(call)))
         return any(self._is_product(arg) for arg in whole)
 
 
-def _shape(expr: relax.Expr) -> list[Any] | None:
+def shape_of(expr: relax.Expr) -> list[Any] | None:
+    """The extents of a tensor; None where its shape is not known."""
     values = getattr(getattr(expr.ty, "shape", None), "values", None)
     return None if values is None else list(values)
 
 
-def _is_broadcast(shape: list[Any] | None, result: list[Any] | None) -> bool:
+def is_broadcast(shape: list[Any] | None, result: list[Any] | None) -> bool:
     """Whether a tensor has fewer elements than what it is broadcast to."""
+    return bool(repeated_axes(shape, result))
+
+
+def repeated_axes(shape: list[Any] | None, result: list[Any] | None) -> set[int]:
+    """Axes of a result, counted from the last, -1, along which it repeats a tensor's elements."""
     if shape is None or result is None:
-        return False
+        return set()
     shape = [IntImm("int64", 1)] * (len(result) - len(shape)) + shape
-    return any(
-        isinstance(mine, IntImm) and mine.value == 1
+    return {
+        axis - len(result) for axis, (mine, whole) in enumerate(zip(shape, result, strict=True))
+        if isinstance(mine, IntImm) and mine.value == 1
         and not (isinstance(whole, IntImm) and whole.value == 1)
-        for mine, whole in zip(shape, result, strict=True)
-    )  # fmt: skip
+    }  # fmt: skip

@@ -31,6 +31,7 @@ from warploom.relax.fuse_products import FuseProducts
 from warploom.relax.fuse_rows import FuseRows
 from warploom.relax.grouped_convolutions import BlockGroups
 from warploom.relax.keep_gates_apart import KeepGatesApart
+from warploom.relax.keep_statistics_apart import KeepStatisticsApart
 from warploom.relax.kv_cache import ReplaceCacheKernels
 from warploom.relax.lower_rows import LowerRows
 from warploom.relax.matmul_rule import Matmul
@@ -75,7 +76,7 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     passes += [LayOutConvolutions(tf32), BlockGroups(tf32), SinkReshapes(), FindAttention()]
     passes += [FoldConstants(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), NarrowResiduals(), ReplaceCacheKernels(), CallGrouped()]
-    passes += [FlattenNests(), SliceSplits(), KeepGatesApart()]
+    passes += [FlattenNests(), SliceSplits(), KeepGatesApart(), KeepStatisticsApart()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 
