@@ -43,6 +43,7 @@ from warploom.relax.narrow_residuals import NarrowResiduals
 from warploom.relax.permutations import JoinPermutations
 from warploom.relax.sink_reshapes import SinkReshapes
 from warploom.relax.slice_splits import SliceSplits
+from warploom.relax.split_reductions import SplitReductions
 from warploom.relax.spread_tf32 import SpreadTf32
 from warploom.relax.tile_programs import CallTilePrograms
 from warploom.relax.transposed_convolutions import TurnTransposedConvolutions
@@ -76,7 +77,8 @@ def operator_passes(tf32: bool = False, measure: bool = True) -> list[tvm.transf
     passes += [LayOutConvolutions(tf32), BlockGroups(tf32), SinkReshapes(), FindAttention()]
     passes += [FoldConstants(), JoinPermutations(), call, JoinPermutations()]
     passes += [NarrowProducts(), NarrowResiduals(), ReplaceCacheKernels(), CallGrouped()]
-    passes += [FlattenNests(), SliceSplits(), KeepGatesApart(), KeepStatisticsApart()]
+    passes += [FlattenNests(), SliceSplits()]
+    passes += [KeepGatesApart(), KeepStatisticsApart(), SplitReductions()]
     return [*map(_on_hopper, passes), CallTilePrograms()]
 
 

@@ -23,7 +23,7 @@ from warploom.rows.reductions import load_of, operator_of
 from warploom.tile import ir
 
 #: The most elements of a window: a thread goes over all of them.
-_MOST = 256
+MOST_STEPS = 256
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def is_window(equation: Equation) -> bool:
     themselves are others.
     """
     extents = [static(extent) for _, extent in equation.reduction]
-    if not extents or None in extents or math.prod(extents) > _MOST:
+    if not extents or None in extents or math.prod(extents) > MOST_STEPS:
         return False
     try:
         _, term = operator_of(equation)
