@@ -84,6 +84,7 @@ COMMANDS = (
     Command(("tune", "db"), "warploom.meta_schedule.db_command", "databases of tuning records"),
     Command(("tutorials", "export"), "warploom.tutorials.export", "notebooks of the tutorials"),
     Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
+    Command(("inspect", "program"), "warploom.diagram.command", "roles and memory of a kernel"),
     Command(("inspect", "choices"), "warploom.decide.inspect", "what can be chosen for a kernel"),
     Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
     Command(

@@ -14,11 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from warploom import plotting
+from warploom import pictures
 from warploom.command_line import Parser, input_file, output_file
 from warploom.decide.machine import H200
 from warploom.decide.model import predict
 from warploom.decide.problem import GemmProblem
+from warploom.pictures.calibration import calibration
+from warploom.pictures.palette import BLUE
+from warploom.pictures.shapes import LARGE
 from warploom_bench.fit import by_gemm, described, fit
 from warploom_bench.measured import NEAR, Candidate, by_problem, read_candidates
 from warploom_bench.report import geometric_mean
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.plot is not None:
-        plotting.pyplot()  # before the candidates are read
+        pictures.suffix_of(options.plot)  # before the candidates are read
     candidates = [
         candidate for file in options.file or [None] for candidate in read_candidates(file)
     ]
@@ -121,14 +124,11 @@ def _print(rows: Sequence[Agreement]) -> None:
 
 
 def _draw(candidates: Sequence[Candidate], file: Path) -> None:
-    pyplot = plotting.pyplot()
-    figure, axes = pyplot.subplots(figsize=(6, 6))
-    axes.scatter(
-        [candidate.us for candidate in candidates],
-        [candidate.predicted for candidate in candidates],
-        s=4,
-    )
-    ends = [f(candidate.us for candidate in candidates) for f in (min, max)]
-    axes.plot(ends, ends, color="grey", linewidth=0.8)
-    axes.set(xlabel="measured us", ylabel="predicted us", xscale="log", yscale="log")
-    figure.savefig(file, dpi=120)
+    name = "The analytic model against measured times"
+    made = pictures.Picture(600, 640, name)
+    made.add(pictures.Words(16, 22, name, size=LARGE, bold=True))
+    gemms = {candidate.problem for candidate in candidates}
+    about = f"{len(candidates)} configs of {len(gemms)} GEMMs"
+    points = [(candidate.us, candidate.predicted, BLUE) for candidate in candidates]
+    calibration(made, (76, 86, 490, 490), points, about)
+    pictures.write(made, file)

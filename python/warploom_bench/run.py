@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from warploom import plotting
+from warploom import pictures
 from warploom.errors import WarploomError
 from warploom_bench.baseline import regressions
 from warploom_bench.environment import environment
@@ -130,7 +130,7 @@ def run(
         raise WarploomError(f"No shape of {len(shapes)} could be measured.")
     print("\n" + markdown(comparisons, facts))
     if options.out and plot_ratios(comparisons, options.out / f"{file or name}.png") is None:
-        print(plotting.MISSING)
+        print(pictures.MISSING)
     worse = []
     if options.baseline:
         worse = regressions(comparisons, options.baseline, options.tolerance)

@@ -1,6 +1,7 @@
 """What ``warploom inspect layout`` prints agrees with the PTX ISA's figures."""
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -124,3 +125,45 @@ def test_what_is_no_layout_is_refused(capsys, arguments, message):
     with pytest.raises(SystemExit) as caught:
         inspect.main(arguments)
     assert caught.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])
+def test_a_picture_of_a_swizzle_has_the_offsets_of_the_layout(swizzle, tmp_path, capsys):
+    file = tmp_path / "smem.svg"
+    columns = {"none": 8, "32B": 16, "64B": 32, "128B": 64}[swizzle]
+    arguments = ["smem", "--swizzle", swizzle, "--shape", f"64x{columns}", "--svg", str(file)]
+    assert inspect.main(arguments) == 0 and str(file) in capsys.readouterr().out
+    tips = [one.text for one in ElementTree.parse(file).iter() if one.tag.endswith("title")]
+    cells = {}
+    for row, chunk, byte in re.findall(r"row (\d+), chunk (\d+): byte (\d+)", " ".join(tips)):
+        cells[int(row), int(chunk)] = int(byte)
+    assert len(cells) == 16 * columns // 8
+    for (row, chunk), byte in cells.items():
+        linear = 2 * (row * columns + 8 * chunk)
+        mask = columns // 8 - 1  # PTX ISA: bits from 4 on, xor bits from 7 on
+        assert byte == linear ^ ((linear >> 7 & mask) << 4)
+
+
+def test_a_picture_of_a_fragment_gives_each_element_a_place_of_its_own(tmp_path):
+    file = tmp_path / "d.svg"
+    assert inspect.main(["wgmma-d", "--n", "16", "--columns", "16", "--svg", str(file)]) == 0
+    tips = " ".join(one.text for one in ElementTree.parse(file).iter() if one.tag.endswith("title"))
+    places = re.findall(r"warp (\d+), lane (\d+), register (\d+)", tips)
+    assert len(places) == len(set(places)) == 16 * 16
+
+
+def test_a_layout_of_ones_own_is_drawn(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(
+        "from tvm.tirx.layout import TileLayout, S\nrows = TileLayout(S[(8, 4) : (4, 1)])\n"
+        "from warploom.layout.fragment import wgmma_accumulator\n"
+        "def lanes():\n    return wgmma_accumulator(64, 8)\n"
+    )
+    place, file = f"{tmp_path / 'own.py'}:rows", tmp_path / "own.svg"
+    assert inspect.main(["of", place, "--shape", "8x4", "--svg", str(file)]) == 0
+    assert "element (3, 2): byte 28, bank 7" in file.read_text()
+    lanes = place.replace(":rows", ":lanes")
+    options = ["of", lanes, "--shape", "64x8", "--dtype", "float32", "--svg", str(file)]
+    assert inspect.main(options) == 0 and "lane 31" in file.read_text()
+    with pytest.raises(SystemExit):
+        inspect.main(["of", place, "--shape", "8x4"])
+    assert "drawn only" in capsys.readouterr().err

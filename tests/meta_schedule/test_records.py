@@ -302,3 +302,5 @@ def test_a_search_is_drawn_from_its_journal(tmp_path, capsys):
         plot.main([str(tmp_path / "nowhere")])
     drawn = importlib.util.find_spec("matplotlib") is not None
     assert (tmp_path / "tuning.png").exists() == drawn
+    picture = (tmp_path / "tuning.svg").read_text()
+    assert "64 x 64 x 64: 4 us after 4 trials" in picture and "1 of them failed" in picture

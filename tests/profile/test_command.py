@@ -38,7 +38,8 @@ def test_the_command(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "load" in printed and "epilogue" in printed and "of 3 CTAs" in printed
     assert json.loads((tmp_path / "found.json").read_text())["traceEvents"]
-    if "no picture" not in printed:
+    assert "Timeline of product" in (tmp_path / "found.svg").read_text()
+    if "no PNG" not in printed:
         assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
     for arguments, words in (
         ([place], "symbolic"), ([place, "1", "2"], "[2] are of nothing"),

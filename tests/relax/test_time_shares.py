@@ -28,7 +28,7 @@ from tests.shared.small_llama import (
     WORDS,
     small_llama,
 )
-from warploom import cli
+from warploom import cli, pictures
 from warploom.decide.families import paged_decode
 from warploom.decide.model import predict
 from warploom.decide.problem import plain_gemm
@@ -36,7 +36,7 @@ from warploom.decide.selector import choose
 from warploom.relax import launch_cost
 from warploom.relax import time_shares as time_shares_module
 from warploom.relax.inspect import Inspected, inspected
-from warploom.relax.shares_picture import COLOURS, draw, svg, write_png
+from warploom.relax.shares_picture import COLOURS, draw
 from warploom.relax.shares_table import SharesTable, number, percent, si
 from warploom.relax.time_shares import (
     ROWS,
@@ -411,13 +411,14 @@ def test_many_kernels_are_drawn_as_others() -> None:
     picture = draw([FunctionShares("f", {}, kernels, {})], "h200")
     words = [one.text for one in picture.words]
     assert "<kernel 10>" in words and "<kernel 11>" not in words and "19 others" in words
-    found = [one.text for one in ElementTree.fromstring(svg(picture)).iter() if "text" in one.tag]
+    root = ElementTree.fromstring(pictures.svg(picture))
+    found = [one.text for one in root.iter() if "text" in one.tag]
     assert found == words
 
 
 def test_a_png_has_the_pixels_of_the_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="it draws PNGs")
-    write_png([_shares()], "h200", tmp_path / "f.png")
+    pictures.write(draw([_shares()], "h200"), tmp_path / "f.png")
     data = (tmp_path / "f.png").read_bytes()
     assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == 2 * 920
 

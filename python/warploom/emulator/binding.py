@@ -6,12 +6,15 @@ import contextlib
 import ctypes
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from warploom.emulator.findings import Finding
+from warploom.emulator.html_report import html_page, html_report
 from warploom.errors import ToolchainError, WarploomError
 from warploom.runtime import native
 from warploom.runtime.emulator_state import is_enabled
@@ -51,6 +54,14 @@ _COOPERATIVE, _CLUSTER_DIMENSION = 2, 4
 class EmulatorError(WarploomError):
     """An error in a program, found by the emulator.
 
+    Attributes
+    ----------
+    findings : tuple of Finding
+        All that the checks have found, the message only has the first; empty for errors of
+        arguments.
+    files : dict of str to str
+        Paths of the scripts that findings name, by the names that they have there.
+
     Examples
     --------
     >>> try:
@@ -59,6 +70,27 @@ class EmulatorError(WarploomError):
     ...     print(report)  # doctest: +SKIP
     data race in kernel ...
     """
+
+    def __init__(
+        self, message: str, findings: Sequence[Finding] = (), files: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+        self.files = dict(files or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.findings, self.files)
+
+    def write_html(self, path: str | Path) -> None:
+        """Write a page with all findings and the source on both sides of each."""
+        page = html_page(self._all(), self.files)
+        Path(path).write_text(page, encoding="utf-8")
+
+    def _all(self) -> tuple[Finding, ...]:
+        return self.findings or (Finding("error", str(self)),)
+
+    def _repr_html_(self) -> str:
+        return html_report(self._all(), self.files)
 
 
 class _LaunchAttribute(ctypes.Structure):

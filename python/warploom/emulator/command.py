@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from warploom.command_line import Parser, natural
+from warploom.command_line import Parser, natural, output_file
 from warploom.emulator import binding, run_ptx
 from warploom.emulator.run_program import child_environment
 from warploom.emulator.settings import SCHEDULES, Settings
@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
         "--explore", type=natural, default=0, metavar="N", help="schedules a launch"
     )
     parser.add_argument("--report", action="store_true", help="count operations of the launches")
+    parser.add_argument(
+        "--html", type=output_file, metavar="FILE", help="write what is found, with the sources"
+    )
     parser.add_argument("--no-checks", action="store_true", help="do not look for races")
     return parser
 
@@ -59,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.arch:
         environ[FIRST_ARCH] = options.arch
     chosen = json.dumps(dataclasses.asdict(settings))
-    command = [sys.executable, "-m", "warploom.emulator.script", chosen, str(file)]
+    page = "" if options.html is None else str(options.html.resolve())
+    command = [sys.executable, "-m", "warploom.emulator.script", chosen, page, str(file)]
     return subprocess.run([*command, *options.arguments], env=environ).returncode
 
 

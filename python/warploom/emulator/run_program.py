@@ -18,13 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warploom.emulator import arguments, binding, settings
+from warploom.emulator import arguments, binding, script_lines, settings
 from warploom.emulator.binding import EmulatorError
+from warploom.emulator.findings import findings_of, fold, summary
 from warploom.emulator.result import LaunchReport, Result
 from warploom.runtime.emulator_libraries import OPT_IN, find_libraries, has_system_driver
 
 if TYPE_CHECKING:
     import tvm
+
+
+#: Errors of launches that this process has raised: ``warploom emulate --html`` writes them.
+FAILURES: list[EmulatorError] = []
 
 
 @dataclass(frozen=True)
@@ -90,21 +95,29 @@ def run_executable(
         try:
             executable[function](*tensors)
         except Exception as error:
-            raise EmulatorError(message_of(error)) from error
+            raise failure(error) from error
         return collect(
             chosen,
             tuple(tensor.numpy() for tensor in tensors if isinstance(tensor, tvm.runtime.Tensor)),
         )
 
 
+def failure(error: Exception) -> EmulatorError:
+    """The error of a launch, with all that has been found since reports were cleared."""
+    found = findings_of(binding.call_json("reports") or ())
+    made = EmulatorError(summary(message_of(error), found), found, script_lines.files())
+    FAILURES.append(made)
+    return made
+
+
 def message_of(error: Exception) -> str:
-    """Return the emulator's message, without the CUDA source that TVM adds to a failed launch."""
+    """Return the emulator's message, folded, without the CUDA source of a failed launch."""
     text = str(error)
     begin = text.find("warploom emulator: ")
     if begin < 0:
         return text
     end = text.find("\n grid=(", begin)
-    return text[begin : end if end >= 0 else len(text)].removeprefix("warploom emulator: ")
+    return fold(text[begin : end if end >= 0 else len(text)].removeprefix("warploom emulator: "))
 
 
 def collect(chosen: settings.Settings, outputs: tuple[np.ndarray, ...]) -> Result:
@@ -145,8 +158,8 @@ def run_in_child(job: Job) -> Result:
         if not reply.exists():
             raise EmulatorError(f"The process of the emulator ended early: {child.stderr.strip()}")
         outcome = pickle.loads(reply.read_bytes())
-    if isinstance(outcome, str):
-        raise EmulatorError(outcome)
+    if isinstance(outcome, EmulatorError):
+        raise outcome
     return outcome
 
 
@@ -160,14 +173,14 @@ def child_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The child process: reads a job, writes a :class:`Result` or the text of an error."""
+    """The child process: reads a job, writes a :class:`Result` or an :class:`EmulatorError`."""
     request, reply = map(Path, arguments)
     try:
-        outcome: Result | str = run_module(pickle.loads(request.read_bytes()))
+        outcome: Result | EmulatorError = run_module(pickle.loads(request.read_bytes()))
     except EmulatorError as error:
-        outcome = str(error)
+        outcome = error
     except Exception as error:
-        outcome = f"{type(error).__name__}: {error}"
+        outcome = EmulatorError(f"{type(error).__name__}: {error}")
     reply.write_bytes(pickle.dumps(outcome))
     return 0
 

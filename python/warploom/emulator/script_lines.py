@@ -38,6 +38,8 @@ _POSTPROC = "tvm_callback_cuda_postproc"
 _generated: contextvars.ContextVar[dict[str, dict[int, str]] | None] = contextvars.ContextVar(
     "warploom_generated_sources", default=None
 )
+#: The scripts whose lines reports may name: paths by the names that reports have for them.
+_files: dict[str, str] = {}
 #: Reports quote lines up to this many characters.
 _LONGEST = 80
 
@@ -55,6 +57,14 @@ class Source:
 
     text: str
     places: dict[int, str]
+
+
+def files() -> dict[str, str]:
+    """Paths of the scripts that this process has read, by the names that reports have.
+
+    A kernel that a cache has is not generated again; but its script was read to parse it.
+    """
+    return {Path(path).name: path for path in linecache.cache} | _files
 
 
 def keep_call_site(function: Any, call: Any) -> Any:
@@ -204,6 +214,7 @@ def _place(span: Any) -> str | None:
     for outermost in own or spans:
         path = file_of(outermost)
         if outermost.line > 0 and '"' not in path and "\\" not in path:
+            _files[Path(path).name] = path
             return f"{path}:{outermost.line}"
     return None
 

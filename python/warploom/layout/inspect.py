@@ -1,4 +1,4 @@
-"""``warploom inspect layout``: print where the elements of a tile lie.
+"""``warploom inspect layout``: print or draw where the elements of a tile lie.
 
 The tables are made from the TVM layouts themselves, by applying them to coordinates, so that they
 show what a kernel gets. The functions that build them are pure; only :func:`main` prints.
@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from rich.console import Console, Group
 from rich.measure import Measurement
+from tvm.tirx.layout import Layout
 
-from warploom.command_line import Parser, positive
+from warploom import pictures
+from warploom.command_line import Parser, load_object, output_file, positive
 from warploom.errors import IllegalCombination
 from warploom.layout.fragment import mma_accumulator, wgmma_accumulator, wgmma_register_a
+from warploom.layout.picture import draw_fragment, draw_offsets, draw_shared
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.layout.tables import Fragment, chunk_map, descriptor_table, fragment_map, thread_map
 from warploom.target.dtypes import bits_of
@@ -104,6 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     smem.add_argument(
         "--shape", type=_shape, default=(64, 64), help="rows x columns of the buffer (64x64)"
     )
+    own = layouts.add_parser("of", help="a layout of your own, FILE.py:NAME; it is only drawn")
+    own.add_argument("place", metavar="FILE.py:NAME", help="a TVM layout, or what returns one")
+    own.add_argument("--dtype", default="float16", help="of its elements (%(default)s)")
+    own.add_argument("--shape", type=_shape, required=True, help="rows x columns")
+    for sub in layouts.choices.values():
+        sub.add_argument("--svg", type=output_file, metavar="FILE", help="draw")
+        sub.add_argument("--png", type=output_file, metavar="FILE", help="draw, by matplotlib")
 
 
 def _swizzle(text: str) -> Swizzle:
@@ -111,6 +121,47 @@ def _swizzle(text: str) -> Swizzle:
         return read_swizzle("swizzle", int(text) if text.isdigit() else text)
     except IllegalCombination as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """A layout of a user's own, of elements in memory."""
+
+    title: str
+    dtype: str
+    shape: tuple[int, int]
+    layout: Layout
+
+
+def _own(options: argparse.Namespace) -> _Memory | Fragment:
+    layout, _ = load_object(options.place, (Layout,))
+    rows, columns = options.shape
+    axes = {str(axis) for axis in layout.apply(0, 0, shape=[rows, columns])}
+    kind = Fragment if "laneid" in axes else _Memory
+    title = f"{options.place}, {rows} x {columns} {options.dtype}"
+    return kind(title, options.dtype, options.shape, layout)
+
+
+def _subject(options: argparse.Namespace) -> SharedMatrix | Fragment | _Memory:
+    """What the arguments name.
+
+    Raises
+    ------
+    IllegalCombination
+        If the hardware has no such fragment or operand.
+    """
+    if options.layout == "of":
+        return _own(options)
+    if options.layout != "smem":
+        return _FRAGMENTS[options.layout].make(options)
+    major = Major(options.major)
+    if not any(kind.a == options.dtype and major in kind.majors for kind in WGMMA_KINDS):
+        raise IllegalCombination(
+            f"wgmma: {options.dtype} operands are K-major only, got {major.value}-major."
+        )
+    rows, columns = options.shape
+    mn, k = (rows, columns) if major is Major.K else (columns, rows)
+    return SharedMatrix(options.dtype, major, options.swizzle, mn, k)
 
 
 def render(options: argparse.Namespace) -> Group:
@@ -121,27 +172,38 @@ def render(options: argparse.Namespace) -> Group:
     IllegalCombination
         If the hardware has no such fragment or operand.
     """
-    if options.layout == "smem":
-        major = Major(options.major)
-        if not any(kind.a == options.dtype and major in kind.majors for kind in WGMMA_KINDS):
-            raise IllegalCombination(
-                f"wgmma: {options.dtype} operands are K-major only, got {major.value}-major."
-            )
-        rows, columns = options.shape
-        mn, k = (rows, columns) if major is Major.K else (columns, rows)
-        matrix = SharedMatrix(options.dtype, major, options.swizzle, mn, k)
-        return Group(descriptor_table(matrix), chunk_map(matrix))
-    fragment = _FRAGMENTS[options.layout].make(options)
-    return Group(fragment_map(fragment, options.columns), thread_map(fragment, options.lane))
+    subject = _subject(options)
+    if isinstance(subject, SharedMatrix):
+        return Group(descriptor_table(subject), chunk_map(subject))
+    return Group(fragment_map(subject, options.columns), thread_map(subject, options.lane))
+
+
+def picture(options: argparse.Namespace) -> pictures.Picture:
+    """The picture that ``--svg`` and ``--png`` write; errors are those of :func:`render`."""
+    subject = _subject(options)
+    if isinstance(subject, SharedMatrix):
+        return draw_shared(subject)
+    if isinstance(subject, _Memory):
+        return draw_offsets(subject.title, subject.dtype, subject.shape, subject.layout)
+    return draw_fragment(subject)
 
 
 def main(arguments: list[str]) -> int:
-    """Print a layout; returns the exit status."""
+    """Print a layout, or draw it; returns the exit status."""
     parser = Parser(
         prog="warploom inspect layout", description="Print where the elements of a tile lie."
     )
     add_arguments(parser)
-    tables = render(parser.parse_args(arguments))
+    options = parser.parse_args(arguments)
+    files = [file for file in (options.svg, options.png) if file]
+    for file in files:
+        pictures.write(picture(options), file)
+        print(file)
+    if files:
+        return 0
+    if options.layout == "of":
+        parser.error("a layout of your own is drawn only; add --svg FILE or --png FILE")
+    tables = render(options)
     console = Console()
     # A table wider than the terminal would lose columns: let the terminal wrap its lines instead.
     unlimited = console.options.update(max_width=1 << 16)

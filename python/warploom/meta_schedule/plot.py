@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from warploom import plotting
 from warploom.command_line import Parser
 from warploom.errors import WarploomError
 from warploom.meta_schedule.journal import Entry, read_journal, write_csv
+from warploom.pictures import MISSING, Dot, Picture, Words, write
+from warploom.pictures.calibration import calibration
+from warploom.pictures.chart import Axis, Frame
+from warploom.pictures.palette import GREY, SERIES
+from warploom.pictures.shapes import LARGE, fitted
+
+#: Pixels: of the picture, and of the charts in it.
+_WIDTH, _TOP, _SIDE = 1040, 92, 400
 
 
 def best_so_far(entries: Sequence[Entry]) -> list[float]:
@@ -31,41 +37,65 @@ def by_problem(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     return groups
 
 
-def draw(entries: Sequence[Entry], pyplot: Any) -> Any:
-    """Best so far against trials, and predicted against measured times.
+def draw(entries: Sequence[Entry]) -> Picture:
+    """The speed found so far against trials, and predicted against measured times.
 
     Parameters
     ----------
     entries : sequence of Entry
-    pyplot : module
-        ``matplotlib.pyplot``.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        Of one search, in order.
     """
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5))
-    for name, mine in by_problem(entries).items():
+    groups = by_problem(entries)
+    colours = {name: SERIES[place % len(SERIES)] for place, name in enumerate(groups)}
+    made = Picture(_WIDTH, 0, "a search")
+    failed = sum(entry.us is None for entry in entries)
+    words = f"{len(entries)} trials of {len(groups)} kernels, {failed} of them failed"
+    made.add(Words(16, 22, "How the search went", size=LARGE, bold=True))
+    made.add(Words(16, 43, words, GREY))
+    _progress(made, groups, colours)
+    _calibration(made, groups, colours)
+    top = _TOP + _SIDE + 66.0
+    for name, mine in groups.items():
+        best = best_so_far(mine)[-1]
+        found = f"{best:.4g} us" if math.isfinite(best) else "nothing found"
+        made.add(Dot(24, top, 5, colours[name]))
+        made.add(Words(36, top, fitted(f"{name}: {found} after {len(mine)} trials", _WIDTH - 60)))
+        top += 20
+    made.height = top + 6
+    return made
+
+
+def _progress(
+    made: Picture, groups: Mapping[str, Sequence[Entry]], colours: Mapping[str, str]
+) -> None:
+    most = max(map(len, groups.values()))
+    frame = Frame(
+        66, _TOP, _SIDE + 60, _SIDE, Axis("trials", 1, max(most, 2)),
+        Axis("speed of the best kernel so far", 0, 105, unit="%"),
+    )  # fmt: skip
+    frame.draw(made, "Found so far, as a share of the best in the end")
+    for name, mine in groups.items():
         best = best_so_far(mine)
-        last = best[-1]
-        left.plot(range(1, len(best) + 1), [last / time for time in best], label=name)
-        pairs = [(entry.us, entry.predicted) for entry in mine if entry.us and entry.predicted]
-        right.scatter([us for us, _ in pairs], [said for _, said in pairs], s=8, label=name)
-    left.set(xlabel="trials", ylabel="best found / best so far", ylim=(0, 1.05))
-    right.set(xlabel="measured us", ylabel="predicted us", xscale="log", yscale="log")
-    low, high = (limit(right.get_xlim() + right.get_ylim()) for limit in (min, max))
-    right.plot([low, high], [low, high], color="grey", linewidth=0.8)
-    left.legend(fontsize="x-small")
-    figure.tight_layout()
-    return figure
+        made.extend(frame.steps([100 * best[-1] / time for time in best], colours[name]))
+
+
+def _calibration(
+    made: Picture, groups: Mapping[str, Sequence[Entry]], colours: Mapping[str, str]
+) -> None:
+    points = [
+        (entry.us, entry.predicted, colours[name])
+        for name, mine in groups.items() for entry in mine if entry.us and entry.predicted
+    ]  # fmt: skip
+    calibration(made, (_WIDTH - _SIDE - 24, _TOP, _SIDE, _SIDE), points,
+                "Predicted and measured times")  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write ``tuning.png`` and ``tuning.csv`` into the folder of a search."""
+    """Write a table and pictures, ``tuning.csv``, ``.svg`` and ``.png``, into a search's folder."""
     parser = Parser(
         prog="warploom tune plot",
-        description="Draw best-so-far against trials and predicted against measured times; "
-        "without matplotlib, only the table is written.",
+        description="Draw best-so-far against trials and predicted against measured times: a "
+        "table, an SVG and, where matplotlib is installed, a PNG.",
     )
     parser.add_argument("folder", type=Path, help="work directory of a search")
     options = parser.parse_args(arguments)
@@ -74,10 +104,12 @@ def main(arguments: Sequence[str]) -> int:
         raise WarploomError(f"{options.folder} has no trials of a search that measured.")
     write_csv(entries, options.folder / "tuning.csv")
     print(options.folder / "tuning.csv")
+    picture = draw(entries)
+    write(picture, options.folder / "tuning.svg")
+    print(options.folder / "tuning.svg")
     if importlib.util.find_spec("matplotlib") is None:
-        print(plotting.MISSING)
+        print(MISSING)
         return 0
-    figure = draw(entries, plotting.pyplot())
-    figure.savefig(options.folder / "tuning.png", dpi=120)
+    write(picture, options.folder / "tuning.png")
     print(options.folder / "tuning.png")
     return 0

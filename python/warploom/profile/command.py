@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
-from warploom import emulator, plotting
+from warploom import emulator, pictures
 from warploom.command_line import Parser, duration, load_object, natural, output_file, positive
 from warploom.errors import WarploomError
 from warploom.profile.instrument import Instrumented, instrument
@@ -74,13 +74,18 @@ def main(arguments: Sequence[str]) -> int:
     trace = options.out.with_suffix(".json")
     timeline.write(trace)
     print(f"{trace}: open it in Perfetto (ui.perfetto.dev)")
-    if importlib.util.find_spec("matplotlib") is None:
-        print(plotting.MISSING)
-        return 0
-    picture = options.out.with_suffix(".png")
-    timeline.plot(picture, options.picture_ctas, options.picture_until)
-    print(picture)
+    for picture in _pictures(options.out):
+        timeline.plot(picture, options.picture_ctas, options.picture_until)
+        print(picture)
     return 0
+
+
+def _pictures(out: Path) -> list[Path]:
+    """The files of the picture: an SVG, and a PNG where matplotlib is installed."""
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    if not drawn:
+        print(pictures.MISSING)
+    return [out.with_suffix(".svg"), *([out.with_suffix(".png")] if drawn else [])]
 
 
 def record(

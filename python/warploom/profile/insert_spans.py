@@ -25,6 +25,7 @@ from warploom.profile.groups import Group, OpenGroup
 from warploom.profile.recording import WORD_BYTES, Recording
 from warploom.profile.runs import category_of, end_of_run, named_after, result_of, with_arrivals
 from warploom.tile import ir
+from warploom.tile.barrier_uses import SUPPLIES, barrier_uses
 from warploom.tile.ids import parent_and_child
 from warploom.tile.program import TileProgram
 from warploom.tile.roles import role_name
@@ -43,10 +44,15 @@ _MAX_WARPS = 32
 
 @dataclass
 class Inserted:
-    """The result of the pass: the streams of a CTA, and groups of spans by number."""
+    """The result of the pass.
+
+    The streams of a CTA, groups of spans by number, and the roles that complete phases of each
+    mbarrier.
+    """
 
     streams: list[str] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
+    suppliers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def number(self, group: Group) -> int:
         """The number of a group."""
@@ -60,6 +66,7 @@ def insert_spans(recording: Recording, inserted: Inserted) -> Callable[[TileProg
 
     def run(program: TileProgram) -> TileProgram:
         inserted.streams, inserted.groups = streams_of(program), []
+        inserted.suppliers = suppliers(program)
         per_cta = len(inserted.streams)
         shape = (recording.rows, recording.ctas * per_cta)
         if shape[0] * shape[1] * WORD_BYTES > _MAX_BYTES:
@@ -81,6 +88,17 @@ def insert_spans(recording: Recording, inserted: Inserted) -> Callable[[TileProg
 
 def _with_parameter(func: PrimFunc, records: Buffer) -> PrimFunc:
     return PrimFunc([*func.params, records], func.body, func.ret_type, func.attrs, func.span)
+
+
+def suppliers(program: TileProgram) -> dict[str, tuple[str, ...]]:
+    """For each mbarrier the roles that complete its phases."""
+    found: dict[str, dict[str, None]] = {}
+    for statement in walk(program.block):
+        name = role_name(statement.raw)
+        for use in barrier_uses([statement.raw]) if name is not None else ():
+            if use.kind in SUPPLIES:
+                found.setdefault(use.barrier, {})[name] = None
+    return {barrier: tuple(roles) for barrier, roles in found.items()}
 
 
 def streams_of(program: TileProgram) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm.tirx import PrimFunc
+from tvm.tirx import PrimFunc, is_buffer_var
 
 from warploom import emulator
 from warploom.lower.lowerings import PARTED, lower
@@ -15,6 +15,7 @@ from warploom.lower.tvm_passes import tile_pass
 from warploom.profile.groups import Group
 from warploom.profile.insert_spans import Inserted, insert_spans
 from warploom.profile.recording import Recording
+from warploom.profile.streams import Subject
 from warploom.profile.timeline import Timeline, decode
 
 
@@ -32,6 +33,8 @@ class Instrumented:
         Names of the streams of a CTA.
     groups : tuple of Group
         The meaning of a record, by the number of its group.
+    suppliers : tuple of (str, tuple of str)
+        For each mbarrier the roles that complete its phases.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class Instrumented:
     recording: Recording
     streams: tuple[str, ...]
     groups: tuple[Group, ...]
+    suppliers: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def records(self) -> np.ndarray:
         """Memory for a launch: zeros, ``uint64``, of the shape that the last parameter has."""
@@ -69,7 +73,16 @@ class Instrumented:
         array = records if isinstance(records, np.ndarray) else records.numpy()
         if emulated is None:
             emulated = emulator.is_enabled()
-        return decode(array, self.streams, self.groups, self.recording.capacity, emulated)
+        capacity = self.recording.capacity
+        return decode(array, self.streams, self.groups, capacity, emulated, self._subject())
+
+    def _subject(self) -> Subject:
+        name = str((self.func.attrs or {}).get("global_symbol", "kernel"))
+        shown = tuple(
+            f"{buffer.name}[{', '.join(map(str, buffer.shape))}] {buffer.dtype}"
+            for buffer in self.func.params[:-1] if is_buffer_var(buffer)
+        )  # fmt: skip
+        return Subject(name, shown, dict(self.suppliers))
 
     def emulate(self, arguments: Sequence[Any], **options: Any) -> Timeline:
         """Run the kernel on the emulator; ``arguments`` are those of the program.
@@ -116,4 +129,7 @@ def instrument(
     inserted = Inserted()
     record = tile_pass("InsertSpans", insert_spans(recording, inserted))
     lowered = lower(func, arch, dict.fromkeys(PARTED, record))
-    return Instrumented(lowered, recording, tuple(inserted.streams), tuple(inserted.groups))
+    return Instrumented(
+        lowered, recording, tuple(inserted.streams), tuple(inserted.groups),
+        tuple(inserted.suppliers.items()),
+    )  # fmt: skip

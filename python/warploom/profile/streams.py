@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,33 @@ class Stream:
     full: bool
 
     @property
+    def role(self) -> str:
+        """The role of its threads, without the number of the group."""
+        return self.name if self.name.startswith("warp ") else self.name.split()[0]
+
+    @property
     def recorded_until(self) -> float:
         """The time up to which spans are known."""
         return max((span.end for span in self.spans), default=self.begin) if self.full else self.end
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The kernel that a timeline is of.
+
+    Attributes
+    ----------
+    kernel : str
+        Its name.
+    parameters : tuple of str
+        Its parameters, as ``"A[512, 768] float16"``.
+    suppliers : mapping of str to tuple of str
+        For each mbarrier the roles that complete its phases: what a wait for it waits for.
+    """
+
+    kernel: str = ""
+    parameters: tuple[str, ...] = ()
+    suppliers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,11 +109,14 @@ class Streams:
         Clocks in a nanosecond, as the records tell; 1 on the emulator.
     emulated : bool
         Whether times are instructions of the emulator, which counts those of each cluster.
+    subject : Subject
+        The kernel.
     """
 
     streams: tuple[Stream, ...]
     gigahertz: float
     emulated: bool = False
+    subject: Subject = Subject()
 
     @property
     def length(self) -> float:
@@ -113,7 +140,7 @@ class Streams:
         for stream in self.streams:
             if stream.cta not in busy:
                 continue
-            role = stream.name if stream.name.startswith("warp ") else stream.name.split()[0]
+            role = stream.role
             total[role] += stream.recorded_until - stream.begin
             for span in outermost(stream.spans):
                 spent[role][span.category] += span.length

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from warploom.errors import WarploomError
+from warploom.pictures import Picture, svg, write
 from warploom.profile.groups import Group
-from warploom.profile.picture import write_picture
+from warploom.profile.picture import draw
 from warploom.profile.recording import HEADER_ROWS, ROW_BITS
-from warploom.profile.streams import Span, Stream, Streams
+from warploom.profile.streams import Span, Stream, Streams, Subject
 from warploom.profile.trace import write_trace
 
 _LOW = 0xFFFFFFFF
@@ -33,18 +35,31 @@ class Timeline(Streams):
         write_trace(self, Path(path))
 
     def plot(self, path: str | Path, ctas: int = 2, until: float | None = None) -> None:
-        """Write a picture as PNG; :func:`warploom.profile.picture.write_picture`."""
-        write_picture(self, Path(path), ctas, until)
+        """Write :meth:`picture` as SVG or PNG, by the suffix of the file.
+
+        Raises
+        ------
+        WarploomError
+            If the suffix is another one; or matplotlib is not installed, for PNG.
+        """
+        write(self.picture(ctas, until), path)
+
+    def picture(self, ctas: int = 2, until: float | None = None) -> Picture:
+        """A picture; arguments are those of :func:`warploom.profile.picture.draw`."""
+        return draw(self, ctas, until)
+
+    def _repr_html_(self) -> str:
+        return f"<div>{svg(self.picture())}<pre>{escape(self.summary())}</pre></div>"
 
 
 def decode(
     records: np.ndarray, streams: Sequence[str], groups: Sequence[Group], capacity: int,
-    emulated: bool,
+    emulated: bool, subject: Subject | None = None,
 ) -> Timeline:  # fmt: skip
     """The timeline that a matrix of records holds (:mod:`warploom.profile.recording`).
 
     ``streams`` are names of the streams of a CTA, ``groups`` the meaning of records; ``capacity``
-    is that of the recording.
+    is that of the recording; ``subject`` says what was recorded.
 
     Raises
     ------
@@ -91,7 +106,7 @@ def decode(
                 len(spans) >= capacity,
             )
         )
-    return Timeline(tuple(decoded), gigahertz, emulated)
+    return Timeline(tuple(decoded), gigahertz, emulated, subject or Subject())
 
 
 def _split(words: list[int], groups: Sequence[Group]) -> Iterator[tuple[Group, list[int]]]:

@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.text import Text
 from tvm.target import Target
 
-from warploom import plotting
+from warploom import pictures
 from warploom.command_line import Parser, load_object, output_file, positive
 from warploom.errors import WarploomError
 from warploom.meta_schedule.database import RECORDS
 from warploom.meta_schedule.lookup import Lookup
 from warploom.relax.inspect import FunctionReport, inspected
 from warploom.relax.launches import DEFAULT_SIZE
-from warploom.relax.shares_picture import write_png, write_svg
+from warploom.relax.shares_picture import draw
 from warploom.relax.shares_table import SharesTable, legend
 from warploom.relax.time_shares import TVM, FunctionShares, kind_of, shares_of
 from warploom.target import SM90A
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     if options.png:
-        plotting.pyplot()  # a missing library is said before minutes of work
+        pictures.pyplot()  # a missing library is said before minutes of work
     target = _target(options.target)
     lookup = Lookup.in_order(
         [_records(folder) for folder in options.database], not options.no_shipped, options.estimates
@@ -54,10 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(_as_json(gpu, functions, seen.reports), indent=2))
     else:
         _print(gpu, functions, seen.reports, options.configs)
-    for path, write in ((options.png, write_png), (options.svg, write_svg)):
-        if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write([one for one in functions if one.kernels], gpu, path)
+    for path in filter(None, (options.png, options.svg)):
+        pictures.write(draw([one for one in functions if one.kernels], gpu), path)
     return int(not any(report.on_tensor_cores for report in seen.reports))
 
 
