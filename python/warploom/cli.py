@@ -12,11 +12,12 @@ import argparse
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from warploom import plugin
 from warploom._version import __version__
+from warploom.command_help import Entry, listing
 from warploom.command_line import Parser, guarded
 from warploom.errors import ToolchainError
 
@@ -33,7 +34,13 @@ class Command:
         Module with ``main(arguments: list[str]) -> int``, the exit status. It parses its own
         arguments and is imported only when it runs. None: that of the package ``warploom_WORD``.
     help : str
-        One line.
+        One line: what it does.
+    example : str
+        A command line.
+    group : str
+        The heading that lists have it under.
+    run : callable, optional
+        What runs it instead of a module.
     register : bool
         Whether warploom is registered with TVM first, which fails on a wrong version of TVM.
     """
@@ -41,6 +48,9 @@ class Command:
     words: tuple[str, ...]
     module: str | None
     help: str
+    example: str = "warploom --help"
+    group: str = "Of other packages"
+    run: Callable[[list[str]], int] | None = None
     register: bool = True
 
     def __post_init__(self) -> None:
@@ -55,6 +65,8 @@ class Command:
         ToolchainError
             If the command is that of a package that is not installed.
         """
+        if self.run is not None:
+            return self.run(arguments)
         module = self.module
         if module is None:
             package = _package_of(self.words[0])
@@ -69,28 +81,91 @@ class Command:
         return importlib.import_module(module).main(arguments)
 
 
+def _complete(arguments: list[str]) -> int:
+    """``warploom completion``, which reads the help of all other commands."""
+    from warploom import completion
+
+    return completion.main(arguments, COMMANDS, main)
+
+
+_START, _RUN, _SEE, _TUNE = "Start here", "Run and check kernels", "Look inside", "Measure and tune"
+
 COMMANDS = (
-    Command(("doctor",), "warploom.doctor", "check that this machine can compile", register=False),
-    Command(("demo",), "warploom.demo", "compile and run a GEMM, and check its result"),
-    Command(("bench",), None, "measure kernels against cuBLAS", register=False),
-    Command(("profile",), "warploom.profile.command", "record the timeline of a kernel"),
-    Command(("emulate",), "warploom.emulator.command", "run a script on the emulator"),
-    Command(("tune", "tir"), "warploom.meta_schedule.command", "tune a GEMM"),
+    Command(
+        ("doctor",), "warploom.doctor", "check that this machine can compile and run kernels",
+        "warploom doctor", _START, register=False,
+    ),
+    Command(
+        ("demo",), "warploom.demo", "compile and run a GEMM, and check its result",
+        "warploom demo -m 512 -n 512 -k 512", _START,
+    ),
+    Command(
+        ("tutorials", "export"), "warploom.tutorials.export",
+        "write the tutorials as Jupyter notebooks", "warploom tutorials export notebooks", _START,
+    ),
+    Command(
+        ("completion",), None, "print what makes a shell complete these words",
+        "warploom completion bash > ~/.local/share/bash-completion/completions/warploom", _START,
+        run=_complete, register=False,
+    ),
+    Command(
+        ("emulate",), "warploom.emulator.command",
+        "run a script with the emulator as its GPU, and report races and deadlocks",
+        "warploom emulate --html races.html script.py", _RUN,
+    ),
+    Command(
+        ("profile",), "warploom.profile.command",
+        "record when the roles of a kernel work and wait; write a trace and a picture",
+        "warploom profile gemm 512 512 512 --out gemm", _RUN,
+    ),
+    Command(
+        ("inspect", "program"), "warploom.diagram.command",
+        "show the roles, barriers, registers and memory of a kernel",
+        "warploom inspect program kernels.py:gemm --svg gemm.svg", _SEE,
+    ),
+    Command(
+        ("inspect", "layout"), "warploom.layout.inspect",
+        "print or draw where the elements of a tile lie",
+        "warploom inspect layout smem --swizzle 128B --svg smem.svg", _SEE,
+    ),
+    Command(
+        ("inspect", "cubin"), "warploom.compiler.inspect",
+        "report registers, spills and instructions of compiled kernels",
+        "warploom inspect cubin kernels.so", _SEE,
+    ),
+    Command(
+        ("inspect", "relax"), "warploom.relax.inspect_command",
+        "show where the time of a model goes, kernel by kernel",
+        "warploom inspect relax model.py:mod --svg time.svg", _SEE,
+    ),
+    Command(
+        ("inspect", "choices"), "warploom.decide.inspect",
+        "list all that can be chosen for a kernel", "warploom inspect choices", _SEE,
+    ),
+    Command(
+        ("bench",), None, "measure kernels against libraries; lists its own words",
+        "warploom bench", _TUNE, register=False,
+    ),
+    Command(
+        ("tune", "tir"), "warploom.meta_schedule.command",
+        "tune a GEMM; the same command goes on with a search that was interrupted",
+        "warploom tune tir 4096 4096 4096 --trials 64 --work-dir search", _TUNE,
+    ),
     Command(
         ("tune", "program"), "warploom.meta_schedule.programs.command",
-        "tune a tile program of one's own",
+        "tune a tile program of your own", "warploom tune program kernels.py:attention", _TUNE,
     ),
-    Command(("tune", "plot"), "warploom.meta_schedule.plot", "draw how a search went"),
-    Command(("tune", "db"), "warploom.meta_schedule.db_command", "databases of tuning records"),
-    Command(("tutorials", "export"), "warploom.tutorials.export", "notebooks of the tutorials"),
-    Command(("inspect", "layout"), "warploom.layout.inspect", "print a layout"),
-    Command(("inspect", "program"), "warploom.diagram.command", "roles and memory of a kernel"),
-    Command(("inspect", "choices"), "warploom.decide.inspect", "what can be chosen for a kernel"),
-    Command(("inspect", "cubin"), "warploom.compiler.inspect", "report on compiled kernels"),
     Command(
-        ("inspect", "relax"), "warploom.relax.inspect_command", "where the time of a model goes"
+        ("tune", "plot"), "warploom.meta_schedule.plot",
+        "draw how a search went, and predicted against measured times",
+        "warploom tune plot search", _TUNE,
     ),
-)
+    Command(
+        ("tune", "db"), "warploom.meta_schedule.db_command",
+        "list, check, mend and merge databases of tuning records",
+        "warploom tune db inspect search", _TUNE,
+    ),
+)  # fmt: skip
 
 
 def _package_of(word: str) -> str | None:
@@ -101,15 +176,22 @@ def _package_of(word: str) -> str | None:
     return None
 
 
+def _groups() -> dict[str, list[Entry]]:
+    """The commands as lists have them."""
+    groups: dict[str, list[Entry]] = {}
+    for one in COMMANDS:
+        sentence = one.help[0].upper() + one.help[1:] + "."
+        groups.setdefault(one.group, []).append(Entry(" ".join(one.words), sentence, one.example))
+    return groups
+
+
 def _parser() -> Parser:
     """Only for options before a command; each command parses its own arguments."""
-    width = max(len(" ".join(command.words)) for command in COMMANDS)
-    lines = [f"  {' '.join(command.words):{width}}  {command.help}" for command in COMMANDS]
     parser = Parser(
         prog="warploom",
         usage="warploom [--help] [--version] COMMAND [ARGUMENT ...]",
-        description="Tensor cores of Hopper for TIRx programs of Apache TVM.",
-        epilog="\n".join(["commands:", *lines, "", "`warploom COMMAND --help` explains one."]),
+        description="Kernels for the tensor cores of Hopper and Blackwell, in Apache TVM.",
+        epilog=f"{listing(_groups())}\n\n`warploom COMMAND --help` explains a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"warploom {__version__}")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -120,7 +122,11 @@ def main(arguments: Sequence[str]) -> int:
         prog="warploom doctor",
         description="Check this installation; the exit status is 0 if kernels can be compiled.",
     )
-    parser.parse_args(arguments)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args(arguments)
     rows = examine()
-    render(rows)
+    if options.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+    else:
+        render(rows)
     return exit_status(rows)

@@ -48,7 +48,7 @@ def run_row(row: Row, out: Path, more: Sequence[str], minutes: float) -> None:
     start, status, reason = time.monotonic(), EXIT_WRONG, ""
     print(f"\n=== {row.name}: {' '.join(row.command)}", flush=True)
     try:
-        main = import_module(BENCHMARKS[benchmark]).main
+        main = import_module(BENCHMARKS[benchmark].module).main
         own = () if benchmark in _WITHOUT_LIMIT else more
         status = main([*arguments, *own, *limit, "--out", str(folder)])
     except (WarploomError, ImportError) as error:
@@ -179,7 +179,7 @@ def _compile(rows: Sequence[Row], more: Sequence[str]) -> int:
         if benchmark in _WITHOUT_LIMIT:
             continue
         try:
-            main = import_module(BENCHMARKS[benchmark]).main
+            main = import_module(BENCHMARKS[benchmark].module).main
             status = main([*arguments, *more, "--compile-only"])
         except WarploomError as error:
             status = EXIT_WRONG

@@ -22,6 +22,10 @@ def timing_options(files: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=output_folder, help=f"folder for {files}")
     parser.add_argument(
+        "--resume", action="store_true",
+        help="go on with a run of the same arguments that was interrupted (with --out)",
+    )  # fmt: skip
+    parser.add_argument(
         "--baseline", type=input_file,
         help="JSON of an earlier run, whose ratios must be reached again",
     )  # fmt: skip

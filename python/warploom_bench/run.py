@@ -15,6 +15,7 @@ from warploom import pictures
 from warploom.errors import WarploomError
 from warploom_bench.baseline import regressions
 from warploom_bench.environment import environment
+from warploom_bench.kept import RESUME, Kept
 from warploom_bench.kernels import Kernel, Kernels
 from warploom_bench.plot import plot_ratios
 from warploom_bench.report import (
@@ -107,13 +108,22 @@ def run(
     facts = environment([name, *arguments]) | {"copy_bytes_per_second": copy_speed(torch)}
     comparisons: list[Comparison] = []
     status = EXIT_RIGHT
+    same = [name, *arguments, facts["gpu"].get("name", "a GPU")]
+    kept = Kept(options.out, file or name, same, options.resume)
     for number, shape in enumerate(shapes):
+        if str(shape) in kept.done:
+            comparisons.append(kept.done[str(shape)])
+            continue
         if over is not None and time.monotonic() > over:
             print(f"The time is over: {len(shapes) - number} shapes are left out.", flush=True)
             break
         try:
             with torch.no_grad():
                 comparison = compare(torch, shape, kernels)
+        except KeyboardInterrupt:
+            again = f"; add {RESUME} to go on" if options.out else "; --out keeps what is measured"
+            print(f"{len(comparisons)} of {len(shapes)} shapes are measured{again}.", flush=True)
+            raise
         except (WarploomError, RuntimeError) as error:  # errors of CUDA are the latter
             print(f"{shape}: FAILED: {first_line(error)}", flush=True)
             status = EXIT_WRONG
@@ -122,10 +132,13 @@ def run(
             print(f"{shape}: left out, none of ours or none of the libraries has it", flush=True)
             continue
         comparisons.append(comparison)
-        print(progress(comparison), flush=True)
+        kept.add(comparison)
+        print(f"[{number + 1}/{len(shapes)}] {progress(comparison)}", flush=True)
         if options.out:
             write(comparisons, facts, options.out, file or name)
         torch.cuda.empty_cache()
+    else:
+        kept.finished()
     if not comparisons:
         raise WarploomError(f"No shape of {len(shapes)} could be measured.")
     print("\n" + markdown(comparisons, facts))

@@ -14,7 +14,7 @@ import pytest
 from warploom.errors import WarploomError
 from warploom_bench import claims as claims_module
 from warploom_bench import goals
-from warploom_bench.benchmarks import BENCHMARKS
+from warploom_bench.benchmarks import BENCHMARKS, Benchmark
 from warploom_bench.claims import ENDED, Claim, Row, load, table
 from warploom_bench.report import EXIT_RIGHT, EXIT_SLOW, EXIT_WRONG
 
@@ -167,7 +167,7 @@ def fake(monkeypatch):
             write(goals.Path(arguments[arguments.index("--out") + 1]), RESULTS)
         return EXIT_RIGHT
 
-    monkeypatch.setitem(BENCHMARKS, "fake", "fake")
+    monkeypatch.setitem(BENCHMARKS, "fake", Benchmark("fake", "", "", ""))
     monkeypatch.setattr(goals, "import_module", lambda name: SimpleNamespace(main=main))
     return seen
 

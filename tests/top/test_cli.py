@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import types
@@ -11,13 +12,17 @@ import types
 import pytest
 
 import warploom
-from warploom import cli
+from warploom import cli, command_help, completion
 from warploom.command_line import INTERRUPTED
 from warploom.errors import IllegalCombination
+from warploom_bench import benchmarks
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: " ".join(command.words))
 def test_every_command_is_a_main_that_takes_arguments(command):
+    if command.run is not None:
+        inspect.signature(command.run).bind([])
+        return
     module = command.module or f"warploom_{command.words[0]}.__main__"
     inspect.signature(importlib.import_module(module).main).bind([])
 
@@ -178,7 +183,82 @@ def test_help_lists_every_command(capsys):
         cli.main(["--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    assert all(command.help in text for command in cli.COMMANDS)
+    flat = " ".join(text.split())
+    for command in cli.COMMANDS:
+        assert command.help[0].upper() + command.help[1:] + "." in flat
+        assert command.example in text
+
+
+@pytest.mark.parametrize("width", [40, 72, 200])
+def test_help_is_as_wide_as_the_terminal(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    examples = [line for line in lines if line.lstrip().startswith("$ ")]
+    assert len(examples) == len(cli.COMMANDS)
+    assert max(len(line) for line in lines if line not in examples) <= max(width, 69)
+
+
+def test_colours_are_for_terminals(monkeypatch):
+    entry = command_help.Entry("word", "Does it.", "warploom word")
+    plain = command_help.listing({"Group": [entry]}, 80, colour=False)
+    coloured = command_help.listing({"Group": [entry]}, 80, colour=True)
+    assert "\033" not in plain and re.sub(r"\033\[\d*m", "", coloured) == plain
+    terminal = types.SimpleNamespace(isatty=lambda: True)
+    file = types.SimpleNamespace(isatty=lambda: False)
+    assert command_help.wants_colour(terminal, {}) and not command_help.wants_colour(file, {})
+    assert not command_help.wants_colour(terminal, {"NO_COLOR": "1"})
+    assert not command_help.wants_colour(terminal, {"TERM": "dumb"})
+    assert command_help.wants_colour(file, {"FORCE_COLOR": "1"})
+
+
+def _examples():
+    for command in cli.COMMANDS:
+        yield command.words, command.example
+    for entries in benchmarks.groups().values():
+        for entry in entries:
+            yield ("bench", entry.words), entry.example
+
+
+@pytest.mark.parametrize(
+    ("words", "example"), [*_examples()], ids=lambda one: one[-1] if isinstance(one, tuple) else ""
+)
+def test_options_of_examples_exist(words, example, capsys):
+    """An example names its own command, and options that the command's help has."""
+    given = example.partition(" > ")[0].split()
+    assert tuple(given[1 : 1 + len(words)]) == words
+    beginning = list(words)
+    if words == ("inspect", "layout") or words == ("tune", "db"):
+        beginning.append(given[1 + len(words)])
+    text = completion.help_of(beginning, cli.main)
+    assert all(option in text for option in given if option.startswith("--")), example
+
+
+def test_benchmarks_list_themselves(capsys):
+    assert cli.main(["bench", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for entries in benchmarks.groups().values():
+        assert all(entry.sentence in text and entry.example in text for entry in entries)
+    assert cli.main(["bench"]) == 3
+    assert "warploom bench gemm --shape" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["doctor"], ["inspect", "choices"], ["inspect", "layout", "wgmma-d"],
+     ["inspect", "layout", "smem", "--shape", "8x64"], ["tune", "db", "inspect"]],
+    ids="-".join,
+)  # fmt: skip
+def test_json_can_be_read(words, capsys):
+    cli.main([*words, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found
+    if words[-1] == "wgmma-d":
+        assert found["shape"] == [64, 8]
+        assert found["places"][1][:3] == [[0, 4, 0], [0, 4, 1], [0, 5, 0]]
+    if words[-1] == "8x64":
+        assert found["places"][1][0] == 128 + 16  # the first chunk of row 1, xor 1
 
 
 def test_version(capsys):

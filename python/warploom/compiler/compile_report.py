@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
+from typing import Any
 
 from warploom.compiler.kernel_report import KernelReport, Problem
 
@@ -52,6 +55,18 @@ class CompileReport:
 
     def __str__(self) -> str:
         return render(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report, as JSON can hold it."""
+        found = dataclasses.asdict(self)
+        for one, problem in zip(found["problems"], self.problems, strict=True):
+            one["kind"] = problem.kind.value
+        for one, kernel in zip(found["kernels"], self.kernels, strict=True):
+            one["hazards"] = [str(hazard) for hazard in kernel.hazards]
+        return found
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def render(report: CompileReport) -> str:

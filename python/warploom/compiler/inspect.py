@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from warploom.errors import WarploomError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument("file", type=Path, help="a cubin, or a library that export_library wrote")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--sass", action="store_true", help="print the machine code as well")
 
 
@@ -48,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
             "uncompressed, such as a library that export_library wrote with NVRTC."
         )
     reports = [report_binary(cubin) for cubin in cubins]
+    if options.json:
+        print(json.dumps([report.to_dict() for report in reports], indent=2))
+        return int(any(report.problems for report in reports))
     for cubin, report in zip(cubins, reports, strict=True):
         print(report)
         if options.sass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -53,7 +54,11 @@ def main(arguments: list[str]) -> int:
     """Run the command."""
     parser = Parser(prog="warploom inspect choices", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="print the page of the guide")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
+    if options.json:
+        print(json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows()], indent=2))
+        return 0
     if options.markdown:
         print(markdown(), end="")
         return 0

@@ -7,9 +7,11 @@ show what a kernel gets. The functions that build them are pure; only :func:`mai
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console, Group
 from rich.measure import Measurement
@@ -112,6 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--dtype", default="float16", help="of its elements (%(default)s)")
     own.add_argument("--shape", type=_shape, required=True, help="rows x columns")
     for sub in layouts.choices.values():
+        sub.add_argument("--json", action="store_true", help="print JSON instead of tables")
         sub.add_argument("--svg", type=output_file, metavar="FILE", help="draw")
         sub.add_argument("--png", type=output_file, metavar="FILE", help="draw, by matplotlib")
 
@@ -188,6 +191,31 @@ def picture(options: argparse.Namespace) -> pictures.Picture:
     return draw_fragment(subject)
 
 
+def as_json(options: argparse.Namespace) -> dict[str, Any]:
+    """What ``--json`` prints: the places of all elements, row by row.
+
+    Of registers a place is warp, lane and element of the thread; of memory a byte.
+    """
+    subject = _subject(options)
+    rows, columns = subject.shape
+    found: dict[str, Any] = {"dtype": subject.dtype, "shape": [rows, columns]}
+    if isinstance(subject, Fragment):
+        place: Callable[[int, int], Any] = subject.place
+        found["place"] = ["warp", "lane", "element"]
+    else:
+        layout = subject.layout() if isinstance(subject, SharedMatrix) else subject.layout
+        bits = bits_of(subject.dtype)
+        found["place"] = "byte"
+        if isinstance(subject, SharedMatrix):
+            found["descriptor"] = subject.descriptor
+
+        def place(row: int, column: int) -> int:
+            return int(layout.apply(row, column, shape=[rows, columns])["m"]) * bits // 8
+
+    found["places"] = [[place(row, column) for column in range(columns)] for row in range(rows)]
+    return found
+
+
 def main(arguments: list[str]) -> int:
     """Print a layout, or draw it; returns the exit status."""
     parser = Parser(
@@ -201,8 +229,11 @@ def main(arguments: list[str]) -> int:
         print(file)
     if files:
         return 0
+    if options.json:
+        print(json.dumps(as_json(options)))
+        return 0
     if options.layout == "of":
-        parser.error("a layout of your own is drawn only; add --svg FILE or --png FILE")
+        parser.error("a layout of your own is drawn only; add --svg FILE, --png FILE or --json")
     tables = render(options)
     console = Console()
     # A table wider than the terminal would lose columns: let the terminal wrap its lines instead.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def _parser() -> Parser:
     words = parser.add_subparsers(dest="word", required=True)
     inspect = words.add_parser("inspect", help="list the best of each GEMM")
     inspect.add_argument("folders", nargs="*", type=Path, help="(default: the shipped records)")
+    inspect.add_argument("--json", action="store_true", help="print all records as JSON")
     verify = words.add_parser("verify", help="check every record")
     verify.add_argument(
         "folders", nargs="+", type=Path, help="databases, or files that `ship` has written"
@@ -206,12 +208,32 @@ def _repair(options: argparse.Namespace) -> int:
     return 0
 
 
+def _as_json(record: Record) -> dict[str, object]:
+    return {
+        "problem": str(record.problem), "arch": record.arch, "estimate": record.estimate,
+        "us": record.seconds * 1e6, "config": str(record.config),
+    }  # fmt: skip
+
+
+def _program_as_json(tuned: Tuned) -> dict[str, object]:
+    best = tuned.measured[0]
+    return {
+        "program": tuned.name, "arch": tuned.arch, "emulated": tuned.emulated,
+        "us": best.seconds * 1e6, "config": text_of(best.config),
+    }  # fmt: skip
+
+
 def _inspect(options: argparse.Namespace) -> int:
     measured = [record for folder in options.folders for record in _records(folder)]
     databases = [read_database(folder) for folder in options.folders if not folder.is_file()]
     programs = [tuned for database in databases for tuned in tuned_programs(database)]
+    if not options.folders:
+        measured = list(shipped().records)
+    if options.json:
+        print(json.dumps([*map(_as_json, measured), *map(_program_as_json, programs)], indent=2))
+        return 0
     if measured or not programs:
-        Console().print(summary(measured if options.folders else shipped().records))
+        Console().print(summary(measured))
     if programs:
         Console().print(summary_of_programs(programs))
     return 0

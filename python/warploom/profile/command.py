@@ -5,8 +5,8 @@ On the GPU of this machine, or on the emulator where there is none.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +16,10 @@ import tvm
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
-from warploom import emulator, pictures
+from warploom import emulator
 from warploom.command_line import Parser, duration, load_object, natural, output_file, positive
 from warploom.errors import WarploomError
+from warploom.pictures import MISSING
 from warploom.profile.instrument import Instrumented, instrument
 from warploom.profile.recording import Recording
 from warploom.profile.timeline import Timeline
@@ -64,28 +65,33 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--picture-ctas", type=positive, default=2, help="CTAs in the picture")
     parser.add_argument("--picture-until", type=duration, metavar="NS",
                         help="where the picture ends; the trace has everything")  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", help="print the shares and the files as JSON"
+    )
     options = parser.parse_args(arguments)
     func, sizes = _program(options.program, options.sizes)
     emulated = emulator.enable_without_gpu()
     usual = _EMULATED_CTAS if emulated else defaults.ctas
     recording = Recording(options.ctas or usual, options.capacity)
     timeline = record(func, sizes, recording, options.arch, options.seed)
-    print(timeline.summary())
     trace = options.out.with_suffix(".json")
+    trace.parent.mkdir(parents=True, exist_ok=True)
     timeline.write(trace)
-    print(f"{trace}: open it in Perfetto (ui.perfetto.dev)")
-    for picture in _pictures(options.out):
-        timeline.plot(picture, options.picture_ctas, options.picture_until)
-        print(picture)
-    return 0
-
-
-def _pictures(out: Path) -> list[Path]:
-    """The files of the picture: an SVG, and a PNG where matplotlib is installed."""
     drawn = importlib.util.find_spec("matplotlib") is not None
-    if not drawn:
-        print(pictures.MISSING)
-    return [out.with_suffix(".svg"), *([out.with_suffix(".png")] if drawn else [])]
+    pictures = [options.out.with_suffix(suffix) for suffix in (".svg", ".png")[: 1 + drawn]]
+    for picture in pictures:
+        timeline.plot(picture, options.picture_ctas, options.picture_until)
+    if options.json:
+        print(json.dumps({
+            "kernel": timeline.subject.kernel, "emulated": timeline.emulated,
+            "length": timeline.length, "shares": timeline.shares(),
+            "files": [str(file) for file in (trace, *pictures)],
+        }, indent=2))  # fmt: skip
+        return 0
+    print(timeline.summary())
+    print(f"{trace}: open it in Perfetto (ui.perfetto.dev)")
+    print(*pictures, *([] if drawn else [MISSING]), sep="\n")
+    return 0
 
 
 def record(
