@@ -3,6 +3,8 @@
 #
 #     python tutorials/03_tile_program.py
 #
+# **Time:** 25 minutes.
+#
 # A tile program says what one thread block computes, one statement after the other, as if nothing
 # ran at the same time. It names no thread, no barrier and no phase. The passes of warploom make the
 # kernel: they choose layouts and swizzles, run loads ahead of the MMAs in a ring of stages,
@@ -187,3 +189,12 @@ if emulated:
     result = emulator.run(blackwell, arrays, arch="sm_100a").outputs[-1]
     print("on an emulated Blackwell GPU: largest error", np.abs(result - expected).max())
     assert np.abs(result - expected).max() < 0.05
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/03_tile_program.py` checks yours.
+#
+# 1. A GEMM with a pipelined loop, from an empty body.
+# 2. A GEMM of operands that are stored with K first.

@@ -104,6 +104,16 @@ COMMANDS = (
         "write the tutorials as Jupyter notebooks", "warploom tutorials export notebooks", _START,
     ),
     Command(
+        ("tutorials", "start"), "warploom.tutorials.exercises",
+        "write exercises and the ladders as files with TODOs",
+        "warploom tutorials start my_exercises", _START, register=False,
+    ),
+    Command(
+        ("tutorials", "check"), "warploom.tutorials.check_command",
+        "check what you have filled in, on the emulator",
+        "warploom tutorials check my_exercises/exercises/01_vector_add.py", _START,
+    ),
+    Command(
         ("completion",), None, "print what makes a shell complete these words",
         "warploom completion bash > ~/.local/share/bash-completion/completions/warploom", _START,
         run=_complete, register=False,

@@ -18,7 +18,7 @@ from warploom.errors import IllegalCombination
 from warploom.target import cuda_target
 
 TARGET = cuda_target("h200")
-attention = tutorial_names("15_attention_by_hand.py")["attention"]
+attention = tutorial_names("19_attention_by_hand.py")["attention"]
 
 
 def softmax_product(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

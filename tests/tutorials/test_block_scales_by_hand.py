@@ -17,7 +17,7 @@ from tests.shared.tutorial_names import tutorial_names
 from warploom.compiler.report import compile_report
 from warploom.target import cuda_target
 
-NAMES = tutorial_names("16_block_scales_by_hand.py", STAGES=3)
+NAMES = tutorial_names("17_block_scales_by_hand.py", STAGES=3)
 gemm, block_scales = NAMES["gemm"], NAMES["block_scales"]
 
 

@@ -56,6 +56,8 @@ def gemm(m, n, k):
         acc = memory.columns("acc")
 
         for kt in T.serial(k // BK):
+            # solution: for each tile of K: copy A and B, meet, fence, multiply; the first MMA does
+            #   not accumulate
             Tx.cta.copy(A_s[:, :], A[:, kt * BK : kt * BK + BK])
             Tx.cta.copy(B_s[:, :], B[:, kt * BK : kt * BK + BK])
             T.ptx.fence.proxy.async_.shared__cta()
@@ -67,6 +69,7 @@ def gemm(m, n, k):
                 done.arrive(0)
             # The MMAs have read the tiles, which the next round overwrites.
             done.wait(0, kt % 2)
+            # end
         T.ptx.tcgen05.fence__after_thread_sync()
         sums = T.alloc_buffer((BM, BN), "float32", scope="local", layout=rows)
         out = T.alloc_buffer((BM, BN), "float16", scope="local", layout=rows)

@@ -54,6 +54,7 @@ def gemm(m, n, k):
         acc = memory.columns("acc")
 
         for kt in T.serial(k // BK):
+            # solution: the loop of step 2, for the rows and columns of this CTA
             Tx.cta.copy(A_s[:, :], A[row : row + BM, kt * BK : kt * BK + BK])
             Tx.cta.copy(B_s[:, :], B[col : col + BN, kt * BK : kt * BK + BK])
             T.ptx.fence.proxy.async_.shared__cta()
@@ -64,6 +65,7 @@ def gemm(m, n, k):
                 )
                 done.arrive(0)
             done.wait(0, kt % 2)
+            # end
         T.ptx.tcgen05.fence__after_thread_sync()
         sums = T.alloc_buffer((BM, BN), "float32", scope="local", layout=rows)
         out = T.alloc_buffer((BM, BN), "float16", scope="local", layout=rows)

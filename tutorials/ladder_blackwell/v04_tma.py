@@ -65,6 +65,7 @@ def gemm(m, n, k):
 
         if warp == 0 and T.cuda.elect_sync() != T.uint32(0):
             for kt in T.serial(k // BK):
+                # solution: announce the bytes, start both copies, wait for the barrier, multiply
                 full.arrive(0, TILE_BYTES)
                 Tx.copy_async(
                     A_s[:, :], A[row : row + BM, kt * BK : kt * BK + BK],
@@ -80,6 +81,7 @@ def gemm(m, n, k):
                 )
                 done.arrive(0)
                 done.wait(0, kt % 2)
+                # end
         T.cuda.cta_sync()
         T.ptx.tcgen05.fence__after_thread_sync()
         sums = T.alloc_buffer((BM, BN), "float32", scope="local", layout=rows)

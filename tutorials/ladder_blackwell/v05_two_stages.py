@@ -77,6 +77,8 @@ def gemm(m, n, k):
                 load(kt, kt)
             ring = PipelineState(STAGES, 0)
             for kt in T.serial(k_tiles):
+                # solution: wait for the stage, multiply, ask for the tiles of round kt + STAGES,
+                #   go to the next stage
                 full.wait(ring.stage, ring.phase)
                 Tx.gemm_async(
                     acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
@@ -87,6 +89,7 @@ def gemm(m, n, k):
                 if kt + STAGES < k_tiles:
                     load(kt + STAGES, ring.stage)
                 ring.advance()
+                # end
         T.cuda.cta_sync()
         T.ptx.tcgen05.fence__after_thread_sync()
         sums = T.alloc_buffer((BM, BN), "float32", scope="local", layout=rows)

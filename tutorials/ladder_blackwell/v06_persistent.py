@@ -91,6 +91,7 @@ def gemm(m, n, k, ctas=148):
                 for kt in T.serial(min(STAGES, k_tiles)):
                     load(kt, T.truncmod(ring.stage + kt, STAGES))
                 for kt in T.serial(k_tiles):
+                    # solution: as in step 5, but the stage and the parity go on from tile to tile
                     full.wait(ring.stage, ring.phase)
                     Tx.gemm_async(
                         acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
@@ -102,6 +103,7 @@ def gemm(m, n, k, ctas=148):
                     if kt + STAGES < k_tiles:
                         load(kt + STAGES, ring.stage)
                     ring.advance()
+                    # end
                 # The store of the last tile has read C_s.
                 T.ptx.cp.async_.bulk.wait_group.read(0)
             T.cuda.cta_sync()

@@ -83,6 +83,8 @@ def gemm(m, n, k, ctas=148):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: the producer: wait until the stage is empty, announce its
+                        #   bytes, start both copies, advance
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -94,6 +96,7 @@ def gemm(m, n, k, ctas=148):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]),
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
             elif warp == 1 and T.cuda.elect_sync() != T.uint32(0):
                 ring = PipelineState(STAGES, 0)
@@ -101,6 +104,8 @@ def gemm(m, n, k, ctas=148):
                 while tiles.valid():
                     drained.wait(0, slot.phase)
                     for kt in T.serial(k // BK):
+                        # solution: the consumer: wait until the stage is full, multiply, release
+                        #   the stage, advance
                         full.wait(ring.stage, ring.phase)
                         T.ptx.tcgen05.fence__after_thread_sync()
                         Tx.gemm_async(
@@ -109,6 +114,7 @@ def gemm(m, n, k, ctas=148):
                         )  # fmt: skip
                         empty.arrive(ring.stage)
                         ring.advance()
+                        # end
                     done.arrive(0)
                     slot.advance()
                     tiles.next_tile()

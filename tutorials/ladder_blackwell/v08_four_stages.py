@@ -79,6 +79,7 @@ def gemm(m, n, k, ctas=148):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: the producer of step 7: nothing changes but the number of stages
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -90,6 +91,7 @@ def gemm(m, n, k, ctas=148):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]),
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
             elif warp == 1 and T.cuda.elect_sync() != T.uint32(0):
                 ring = PipelineState(STAGES, 0)
@@ -98,6 +100,8 @@ def gemm(m, n, k, ctas=148):
                     drained.wait(slot.stage, slot.phase)
                     first = T.meta_var(slot.stage * BN)
                     for kt in T.serial(k // BK):
+                        # solution: let one group of MMAs be in flight, and release the stage of
+                        #   the round before
                         full.wait(ring.stage, ring.phase)
                         T.ptx.tcgen05.fence__after_thread_sync()
                         Tx.gemm_async(
@@ -107,6 +111,7 @@ def gemm(m, n, k, ctas=148):
                         )  # fmt: skip
                         empty.arrive(ring.stage)
                         ring.advance()
+                        # end
                     done.arrive(slot.stage)
                     slot.advance()
                     tiles.next_tile()

@@ -93,6 +93,7 @@ def gemm(m, n, k, ctas=148):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: load the own tile of A, and half of B for both CTAs (cta_mask)
                         empty.wait(ring.stage, ring.phase)
                         if rank == 0:
                             full.arrive(ring.stage, PAIR * TILE_BYTES)
@@ -107,6 +108,7 @@ def gemm(m, n, k, ctas=148):
                             dispatch="tma_auto", mbar=bar, cta_group=PAIR,
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
                 # The last commits of the pair's first CTA arrive here, too.
                 for _ in T.serial(STAGES):
@@ -119,6 +121,7 @@ def gemm(m, n, k, ctas=148):
                     drained.wait(slot.stage, slot.phase)
                     first = T.meta_var(slot.stage * BN)
                     for kt in T.serial(k // BK):
+                        # solution: multiply, and release the stage in both CTAs
                         full.wait(ring.stage, ring.phase)
                         T.ptx.tcgen05.fence__after_thread_sync()
                         Tx.gemm_async(
@@ -128,6 +131,7 @@ def gemm(m, n, k, ctas=148):
                         )  # fmt: skip
                         empty.arrive(ring.stage, PAIR, BOTH)
                         ring.advance()
+                        # end
                     done.arrive(slot.stage, PAIR, BOTH)
                     slot.advance()
                     tiles.next_tile()

@@ -89,6 +89,7 @@ def gemm(m, n, k, ctas=148):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: load the own tile of A, and half of B for both CTAs
                         empty.wait(ring.stage, ring.phase)
                         if rank == 0:
                             full.arrive(ring.stage, PAIR * TILE_BYTES)
@@ -106,6 +107,7 @@ def gemm(m, n, k, ctas=148):
                             dispatch="tma_auto", mbar=bar, cta_group=PAIR,
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
                 # The last commits of the pair's first CTA arrive here, too.
                 for _ in T.serial(STAGES):
@@ -121,6 +123,8 @@ def gemm(m, n, k, ctas=148):
                 while tiles.valid():
                     drained.wait(consumer, tile_state.phase)
                     for kt in T.serial(k // BK):
+                        # solution: multiply the rows of this consumer, and release the stage in
+                        #   both CTAs
                         full.wait(ring.stage, ring.phase)
                         T.ptx.tcgen05.fence__after_thread_sync()
                         Tx.gemm_async(
@@ -130,6 +134,7 @@ def gemm(m, n, k, ctas=148):
                         )  # fmt: skip
                         empty.arrive(ring.stage, PAIR, BOTH)
                         ring.advance()
+                        # end
                     done.arrive(consumer, PAIR, BOTH)
                     tile_state.advance()
                     tiles.next_tile()

@@ -58,9 +58,11 @@ def gemm(m, n, k):
         # orders the two for each thread, the barrier makes all threads' fences happen first.
         T.ptx.fence.proxy.async_.shared__cta()
         T.cuda.cta_sync()
+        # solution: multiply A_s by B_s into the accumulator
         # Two tiles of 64 rows, four steps of 16 in K: eight wgmma. `wait=True` puts the fence of
         # the registers before them, and their commit and the wait for it behind.
         Tx.wg.gemm_async(acc[:, :], A_s[:, :], B_s[:, :], accum=False, wait=True)
+        # end
         Tx.wg.cast(out[:, :], acc[:, :])
         Tx.wg.copy(C[:, :], out[:, :])
 

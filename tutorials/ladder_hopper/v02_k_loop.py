@@ -44,11 +44,14 @@ def gemm(m, n, k):
         out = T.alloc_buffer((BM, BN), "float16", scope="local", layout=wgmma_accumulator(BM, BN))
 
         for kt in T.serial(k // BK):
+            # solution: for each tile of K: copy A and B, meet, fence, multiply; the first MMA does
+            #   not accumulate
             Tx.cta.copy(A_s[:, :], A[:, kt * BK : kt * BK + BK])
             Tx.cta.copy(B_s[:, :], B[:, kt * BK : kt * BK + BK])
             T.ptx.fence.proxy.async_.shared__cta()
             T.cuda.cta_sync()
             Tx.wg.gemm_async(acc[:, :], A_s[:, :], B_s[:, :], accum=(kt != 0), wait=True)
+            # end
         Tx.wg.cast(out[:, :], acc[:, :])
         Tx.wg.copy(C[:, :], out[:, :])
 

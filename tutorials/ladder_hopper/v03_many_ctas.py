@@ -44,11 +44,13 @@ def gemm(m, n, k):
         out = T.alloc_buffer((BM, BN), "float16", scope="local", layout=wgmma_accumulator(BM, BN))
 
         for kt in T.serial(k // BK):
+            # solution: the loop of step 2, for the rows and columns of this CTA
             Tx.cta.copy(A_s[:, :], A[row : row + BM, kt * BK : kt * BK + BK])
             Tx.cta.copy(B_s[:, :], B[col : col + BN, kt * BK : kt * BK + BK])
             T.ptx.fence.proxy.async_.shared__cta()
             T.cuda.cta_sync()
             Tx.wg.gemm_async(acc[:, :], A_s[:, :], B_s[:, :], accum=(kt != 0), wait=True)
+            # end
         Tx.wg.cast(out[:, :], acc[:, :])
         Tx.wg.copy(C[row : row + BM, col : col + BN], out[:, :])
 

@@ -59,6 +59,7 @@ def gemm(m, n, k):
         out = T.alloc_buffer((BM, BN), "float16", scope="local", layout=wgmma_accumulator(BM, BN))
 
         for kt in T.serial(k // BK):
+            # solution: announce the bytes, start both copies, wait for the barrier, multiply
             if leader:
                 full.arrive(0, TILE_BYTES)
                 Tx.copy_async(
@@ -71,6 +72,7 @@ def gemm(m, n, k):
                 )  # fmt: skip
             full.wait(0, kt % 2)
             Tx.wg.gemm_async(acc[:, :], A_s[:, :], B_s[:, :], accum=(kt != 0), wait=True)
+            # end
 
         Tx.wg.cast(out[:, :], acc[:, :])
         Tx.wg.copy(C_s[:, :], out[:, :], dispatch="ldstmatrix")

@@ -72,6 +72,8 @@ def gemm(m, n, k):
                 load(kt, kt)
         ring = PipelineState(STAGES, 0)
         for kt in T.serial(k_tiles):
+            # solution: wait for the stage, multiply, ask for the tiles of round kt + STAGES, go to
+            #   the next stage
             full.wait(ring.stage, ring.phase)
             Tx.wg.gemm_async(
                 acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
@@ -80,6 +82,7 @@ def gemm(m, n, k):
             if T.And(leader, kt + STAGES < k_tiles):
                 load(kt + STAGES, ring.stage)
             ring.advance()
+            # end
 
         Tx.wg.cast(out[:, :], acc[:, :])
         Tx.wg.copy(C_s[:, :], out[:, :], dispatch="ldstmatrix")

@@ -81,6 +81,7 @@ def gemm(m, n, k, ctas=132):
                 for kt in T.serial(min(STAGES, k_tiles)):
                     load(kt, T.truncmod(ring.stage + kt, STAGES))
             for kt in T.serial(k_tiles):
+                # solution: as in step 5, but the stage and the parity go on from tile to tile
                 full.wait(ring.stage, ring.phase)
                 Tx.wg.gemm_async(
                     acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
@@ -89,6 +90,7 @@ def gemm(m, n, k, ctas=132):
                 if T.And(leader, kt + STAGES < k_tiles):
                     load(kt + STAGES, ring.stage)
                 ring.advance()
+                # end
 
             Tx.wg.cast(out[:, :], acc[:, :])
             if leader:
@@ -123,6 +125,15 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 441.2 TFLOP/s,
 # 0.605 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
+# ### Why the figure goes down
+#
 # Slower, by a third: one CTA an SM instead of two, so that nobody multiplies while this one waits
-# or stores. What two CTAs did for each other without a word, one CTA must now do by itself. But a
-# kernel whose CTAs stay can give its warps different work, and has all of an SM's shared memory.
+# or stores. What two CTAs did for each other without a word, one CTA must now do by itself:
+#
+# * in each round the CTA waits for its own MMAs before it asks for the next tiles, and in step 5
+#   the other CTA of the SM filled that gap;
+# * the epilogue (cast, store to shared memory, two barriers) takes the tensor core away from the SM
+#   once a tile; in step 5 the other CTA was likely in its loop then.
+#
+# The step is taken all the same, for what it makes possible: a kernel whose CTAs stay can give
+# its warps different work, and has all of an SM's shared memory. Steps 7 and 8 use both.

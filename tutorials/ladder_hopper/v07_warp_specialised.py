@@ -16,7 +16,7 @@
 # threads meet (a named barrier).
 #
 # `warploom profile tutorials/ladder_hopper/v07_warp_specialised.py:gemm 4096 4096 4096` draws both
-# roles over time (`tutorials/11_timeline.py` reads such pictures).
+# roles over time (`tutorials/08_timeline.py` reads such pictures).
 
 # %%
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TMABar
@@ -74,6 +74,8 @@ def gemm(m, n, k, ctas=132):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: the producer: wait until the stage is empty, announce its
+                        #   bytes, start both copies, advance
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -85,6 +87,7 @@ def gemm(m, n, k, ctas=132):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]),
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
         else:
             leader: T.bool = T.And(warp == 0, lane == 0)
@@ -97,6 +100,8 @@ def gemm(m, n, k, ctas=132):
             ring = PipelineState(STAGES, 0)
             while tiles.valid():
                 for kt in T.serial(k // BK):
+                    # solution: the consumer: wait until the stage is full, multiply, release the
+                    #   stage, advance
                     full.wait(ring.stage, ring.phase)
                     Tx.wg.gemm_async(
                         acc[:, :], A_s[ring.stage, :, :], B_s[ring.stage, :, :],
@@ -106,6 +111,7 @@ def gemm(m, n, k, ctas=132):
                     if leader:
                         empty.arrive(ring.stage)
                     ring.advance()
+                    # end
 
                 Tx.wg.cast(out[:, :], acc[:, :])
                 if leader:
@@ -137,6 +143,15 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 453.0 TFLOP/s,
 # 0.621 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
-# Little by itself. Loads never wait for MMAs of their own round any more, and run on while a
-# tile is stored. With two stages, though, at most one
-# tile is on its way while the other is multiplied; a trip to memory takes longer than that.
+# ### Why the figure is still below that of step 5
+#
+# Roles by themselves bring little. Loads never wait for MMAs of their own round any more, and run
+# on while a tile is stored. Two things are left:
+#
+# * with two stages at most one tile is on its way while the other is multiplied, and a trip to
+#   memory takes longer than the MMAs of a tile: the consumer waits for `full` in every round;
+# * the consumer waits for its MMAs to finish before it releases the stage, so that the tensor core
+#   is idle from one round to the next.
+#
+# A timeline shows both: the consumer's waits, and the producer that waits all the time. The next
+# step changes two numbers, and gains half as much again.

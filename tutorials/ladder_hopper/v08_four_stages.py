@@ -66,6 +66,7 @@ def gemm(m, n, k, ctas=132):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: the producer of step 7: nothing changes but the number of stages
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -77,6 +78,7 @@ def gemm(m, n, k, ctas=132):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]),
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
         else:
             leader: T.bool = T.And(warp == 0, lane == 0)
@@ -90,6 +92,8 @@ def gemm(m, n, k, ctas=132):
             last: T.int32 = 0
             while tiles.valid():
                 for kt in T.serial(k // BK):
+                    # solution: let one group of MMAs be in flight, and release the stage of the
+                    #   round before
                     full.wait(ring.stage, ring.phase)
                     # What `wait=True` did before, now chunk by chunk.
                     T.ptx.wgmma.fence.sync.aligned()
@@ -102,6 +106,7 @@ def gemm(m, n, k, ctas=132):
                         empty.arrive(last)
                     last = ring.stage
                     ring.advance()
+                    # end
                 T.ptx.wgmma.wait_group.sync.aligned(0)
                 if leader:
                     empty.arrive(last)

@@ -78,6 +78,7 @@ def gemm(m, n, k, ctas=132):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: load the own tile of A, and half of B for both CTAs (cta_mask)
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -91,6 +92,7 @@ def gemm(m, n, k, ctas=132):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]), cta_mask=BOTH,
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
         else:
             leader: T.bool = T.And(warp == 0, lane == 0)
@@ -107,6 +109,7 @@ def gemm(m, n, k, ctas=132):
             last: T.int32 = 0
             while tiles.valid():
                 for kt in T.serial(k // BK):
+                    # solution: multiply, and release the stage in both CTAs
                     full.wait(ring.stage, ring.phase)
                     # What `wait=True` did before, now chunk by chunk.
                     T.ptx.wgmma.fence.sync.aligned()
@@ -119,6 +122,7 @@ def gemm(m, n, k, ctas=132):
                         freed.arrive(last)
                     last = ring.stage
                     ring.advance()
+                    # end
                 T.ptx.wgmma.wait_group.sync.aligned(0)
                 if releases:
                     freed.arrive(last)
@@ -155,7 +159,12 @@ if __name__ == "__main__":
 # **Measured** on an H200 (2026-11-22, `warploom bench ladder`): 674.1 TFLOP/s,
 # 0.924 of cuBLAS, for C[4096, 4096] and K = 4096.
 #
+# ### Why the figure goes down
+#
 # Less traffic from L2, but no gain yet: with tiles of 128 x 128 the traffic is not what limits, and
-# each CTA now waits for the slower of two. It is the larger tile of the next step that asks for it.
+# there is a price. A stage is free only when the consumers of *both* CTAs have released it, so each
+# CTA now waits for the slower of two; arrivals at the other CTA take longer than local ones; and
+# both CTAs meet at the begin and at the end. It is the larger tile of the next step that asks for
+# it: a tile of 128 x 256 needs its data faster than one CTA alone would get them.
 # Larger clusters would save more, but fit worse on the GPU: the SMs of a neighbourhood are 16 or
 # 18, and a cluster that does not fit leaves some of them idle.

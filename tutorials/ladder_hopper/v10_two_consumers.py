@@ -80,6 +80,7 @@ def gemm(m, n, k, ctas=132):
                 ring = PipelineState(STAGES, 1)
                 while tiles.valid():
                     for kt in T.serial(k // BK):
+                        # solution: load the own tile of A, and half of B for both CTAs
                         empty.wait(ring.stage, ring.phase)
                         full.arrive(ring.stage, TILE_BYTES)
                         Tx.copy_async(
@@ -93,6 +94,7 @@ def gemm(m, n, k, ctas=132):
                             dispatch="tma_auto", mbar=full.ptr_to([ring.stage]), cta_mask=BOTH,
                         )  # fmt: skip
                         ring.advance()
+                        # end
                     tiles.next_tile()
         else:
             T.ptx.setmaxnreg.inc.sync.aligned.u32(232)
@@ -111,6 +113,8 @@ def gemm(m, n, k, ctas=132):
             last: T.int32 = 0
             while tiles.valid():
                 for kt in T.serial(k // BK):
+                    # solution: multiply the rows of this consumer, and release the stage in both
+                    #   CTAs
                     full.wait(ring.stage, ring.phase)
                     T.ptx.wgmma.fence.sync.aligned()
                     Tx.wg.gemm_async(
@@ -123,6 +127,7 @@ def gemm(m, n, k, ctas=132):
                         freed.arrive(last)
                     last = ring.stage
                     ring.advance()
+                    # end
                 T.ptx.wgmma.wait_group.sync.aligned(0)
                 if releases:
                     freed.arrive(last)

@@ -60,7 +60,54 @@ def check_matmul(
             )
 
 
-def _run(func: PrimFunc, arrays: list[np.ndarray], arch: str) -> tuple[np.ndarray, str]:
+def check_program(
+    func: PrimFunc, inputs: Sequence[np.ndarray], expected: np.ndarray,
+    arch: str = "sm_90a", tolerance: float = 5e-3,
+) -> None:  # fmt: skip
+    """Run a tile program by the interpreter and as a kernel, and compare its last parameter.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Its parameters are the inputs and, last, a result; or the inputs alone, of which the last
+        is changed in place.
+    inputs : sequence of numpy.ndarray
+    expected : numpy.ndarray
+        The result.
+    arch : str
+        ``"sm_90a"`` or ``"sm_100a"``.
+    tolerance : float
+        Allowed error, in terms of the largest element of the result.
+
+    Raises
+    ------
+    WarploomError
+        If a result is wrong or incomplete.
+    EmulatorError
+        The emulator's reports.
+    """
+    from warploom import language as wl
+
+    arrays = [one.copy() for one in inputs]
+    if len(func.params) > len(inputs):
+        kind = str(func.params[-1].dtype)
+        arrays.append(np.full(expected.shape, np.nan, kind))
+    meant = [one.copy() for one in arrays]
+    wl.interpret(func, meant)
+    found, place = _run(func, arrays, arch, "warploom")
+    for where, result in (("the interpreter", meant[-1]), (place, found)):
+        difference = np.abs(result.astype(np.float64) - expected.astype(np.float64)).max()
+        error = difference / max(np.abs(expected.astype(np.float64)).max(), 1e-30)
+        if not error <= tolerance:
+            raise WarploomError(
+                f"The result of {where} has an error of {error:.1e}, in terms of its largest "
+                f"element; at most {tolerance:.1e} is right."
+            )
+
+
+def _run(
+    func: PrimFunc, arrays: list[np.ndarray], arch: str, pipeline: str = "tirx"
+) -> tuple[np.ndarray, str]:
     """The last array after a call, and where it was computed."""
     import tvm
 
@@ -72,7 +119,7 @@ def _run(func: PrimFunc, arrays: list[np.ndarray], arch: str) -> tuple[np.ndarra
         outputs = emulator.run(func, arrays, arch=arch).outputs
         return outputs[-1], f"an emulated GPU ({arch})"
     executable = tvm.compile(
-        tvm.IRModule({"main": func}), cuda_target(arch), tir_pipeline="tirx"
+        tvm.IRModule({"main": func}), cuda_target(arch), tir_pipeline=pipeline
     )
     tensors = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in arrays]
     executable["main"](*tensors)

@@ -190,7 +190,7 @@ def test_targets_and_hints_matter() -> None:
 def test_reasons_name_what_has_no_price() -> None:
     with pytest.raises(Decline, match="no measured constants of sm_100a"):
         price_program(_PROGRAMS["gemm"](), "b200")
-    by_hand = tutorial_names("01_first_kernel.py")["matmul"]
+    by_hand = tutorial_names("14_first_kernel.py")["matmul"]
     with pytest.raises(Decline, match="defines ids of threads"):
         price_program(by_hand)
     with pytest.raises(Decline, match="defines ids of threads"):

@@ -24,7 +24,7 @@ MBARRIER_WAIT = "tvm_builtin_cuda_mbarrier_wait("
 NO_FENCE = ("has used since the last wgmma.fence",)
 CTA_SYNC = "tvm_builtin_cuda_cta_sync();"
 
-# --- tutorials/15_attention_by_hand.py: scores of two atoms, then two of the weights, fenced ---
+# --- tutorials/19_attention_by_hand.py: scores of two atoms, then two of the weights, fenced ---
 
 
 def _attention(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:

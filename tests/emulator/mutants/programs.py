@@ -159,7 +159,7 @@ def swap_ab() -> Product:
 
 
 def block_scales_by_hand() -> ScaledProduct:
-    names, size = tutorial_names("16_block_scales_by_hand.py", STAGES=3), (130, 136, 592)
+    names, size = tutorial_names("17_block_scales_by_hand.py", STAGES=3), (130, 136, 592)
     return ScaledProduct(
         lambda: names["gemm"](*size), "sm_100a", *size, "float8_e4m3fn", "bfloat16",
         names["block_scales"],
@@ -356,7 +356,7 @@ class Attention:
 
 def attention_by_hand() -> Attention:
     heads, tokens, head_dim = shape = (1, 150, 32)
-    names = tutorial_names("15_attention_by_hand.py")
+    names = tutorial_names("19_attention_by_hand.py")
     return Attention(names["attention"](tokens, head_dim, heads, keys=32, stages=2), shape)
 
 
@@ -369,7 +369,7 @@ def generated_matmul(build: Callable, **choices: Any) -> Product:
 
 
 def tutorial() -> Product:
-    names = tutorial_names("01_first_kernel.py")
+    names = tutorial_names("14_first_kernel.py")
     size = (names["M"], names["N"], names["K"])
     return Product(lambda: names["matmul"], "sm_90a", *size, out_dtype="float32")
 

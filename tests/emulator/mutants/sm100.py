@@ -169,7 +169,7 @@ PAIR = (
           (instead(DEALLOC, FIRST_ONLY),), ERROR, "exits and holds columns 0 to 127"),
 )  # fmt: skip
 
-# --- tutorials/16_block_scales_by_hand.py: scales travel through tcgen05.cp to tensor memory ---
+# --- tutorials/17_block_scales_by_hand.py: scales travel through tcgen05.cp to tensor memory ---
 
 COPY = "tvm_builtin_ptx_tcgen05_cp"
 SCALE_LOAD = "async_bulk_tensor_3d"

@@ -93,7 +93,7 @@ SWAP = (
           (drop(CTA_SYNC),), ERROR, "never initialised"),
 )  # fmt: skip
 
-# --- tutorials/01_first_kernel.py: one stage, one warpgroup, a barrier of the CTA in each round ---
+# --- tutorials/14_first_kernel.py: one stage, one warpgroup, a barrier of the CTA in each round ---
 
 AT_WAIT = "full.wait(0, k % 2)"
 

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Tune a GEMM with TVM's MetaSchedule, then compile it with what was found
 #
-#     python tutorials/04_tune_matmul.py
+#     python tutorials/09_tune_matmul.py
+#
+# **Time:** 20 minutes.
 #
 # With a GPU, candidates are compiled in parallel, checked and measured. Without one, their times
 # are what the analytic model says, and the chosen kernel runs on the emulator.

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Write a small LLM, build it, and let it generate
 #
-#     python tutorials/17_small_llm.py
+#     python tutorials/12_small_llm.py
+#
+# **Time:** 30 minutes.
 #
 # A decoder in `relax.frontend.nn` with TVM's paged KV cache, as MLC-LLM writes them: prefill of a
 # prompt, then one token after the other, which appear as they are computed. At the end a decoder in

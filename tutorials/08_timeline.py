@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Reading a timeline
 #
-#     python tutorials/11_timeline.py
+#     python tutorials/08_timeline.py
+#
+# **Time:** 20 minutes.
 #
 # A kernel with roles is fast when the tensor cores never wait. A timeline says whether they do:
 # each role of some CTAs records when it waits, loads, multiplies and works on registers.

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Attention by hand: a softmax between the instructions of two MMAs
 #
-# A tile program (`09_flash_attention.py`) leaves to the passes what runs beside what. Here the
+# **Time:** 40 minutes.
+#
+# A tile program (`18_flash_attention.py`) leaves to the passes what runs beside what. Here the
 # author says it, with `wl.WgmmaEmitter`, in one warpgroup a CTA: the weights of 16 keys are
 # computed and rounded while the tensor core multiplies those of the 16 keys before, and their sum
 # is formed while it multiplies the last.

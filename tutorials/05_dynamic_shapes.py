@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Shapes that only a call knows
 #
-#     python tutorials/08_dynamic_shapes.py
+#     python tutorials/05_dynamic_shapes.py
+#
+# **Time:** 15 minutes.
 #
 # The number of tokens changes from call to call, the weights stay. So M is an argument of the
 # kernel, N and K are constants: one compilation serves all M, 0 and 1 included.
@@ -104,3 +106,12 @@ for tokens in (3, 200):
 # %% [markdown]
 # Other ways to get there: `warploom.programs.compile_gemm(None, n, k)` for a bare GEMM, and
 # `programs.attention(None, ..., tokens_first=True)` for attention of any length.
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/05_dynamic_shapes.py` checks yours.
+#
+# 1. Twice a matrix of any number of rows.
+# 2. A GEMM of any number of rows.

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # A fused epilogue
 #
-#     python tutorials/07_fused_epilogue.py
+#     python tutorials/04_fused_epilogue.py
+#
+# **Time:** 15 minutes.
 #
 # After a GEMM of a model come a bias, an activation, a residual. As kernels of their own each
 # of them reads and writes all of C once more; in the epilogue of the GEMM they are computed on
@@ -100,7 +102,16 @@ assert np.abs(result - expected).max() < 0.05
 # ## In a model
 #
 # Relax models need none of this: `relax.build` for `sm_90a` finds GEMMs, and takes the
-# operations that follow into their kernels (`tutorials/05_tune_relax.py`; `warploom inspect relax`
+# operations that follow into their kernels (`tutorials/10_tune_relax.py`; `warploom inspect relax`
 # shows which). `schedule.gemm_async` does it for one function of `tvm.s_tir`. Write the program
 # yourself where the epilogue is not element by element: a sum of rows, a second result, values that
 # are packed differently.
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/04_fused_epilogue.py` checks yours.
+#
+# 1. A scale for each row, a bias, and silu.
+# 2. The same with the square of relu.

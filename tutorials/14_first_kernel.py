@@ -1,7 +1,9 @@
 # %% [markdown]
 # # A first tensor-core kernel for Hopper in TVMScript
 #
-#     python tutorials/01_first_kernel.py
+#     python tutorials/14_first_kernel.py
+#
+# **Time:** 25 minutes.
 #
 # What you need to know: how a TIRx `prim_func` looks. What you will see: the four parts that every
 # Hopper GEMM has (TMA loads, an mbarrier, `gemm_async`, a store), with no overlap at all, so that
@@ -117,5 +119,5 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# The next things to read: `tutorials/02_emulator.py`, or the ladder from this kernel to the speed
+# The next things to read: `tutorials/06_emulator.py`, or the ladder from this kernel to the speed
 # of cuBLAS, `tutorials/ladder_hopper/`.

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Compile a model with the database that comes with the package
 #
-#     python tutorials/06_shipped_database.py
+#     python tutorials/11_shipped_database.py
+#
+# **Time:** 15 minutes.
 #
 # warploom brings configurations of GEMMs that were measured side by side on a GPU. A model
 # that is compiled uses them without a word from you. For each of its GEMMs the order is:

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Block scales by hand: a float8 GEMM for Blackwell (mxfp8)
 #
+# **Time:** 30 minutes.
+#
 # Each 32 elements of K share a power of two, which the tensor core applies while it multiplies
 # (PTX ISA, `tcgen05.mma` with `.block_scale`). Roles and barriers are those of step 7 of
 # `ladder_blackwell/`. A stage also holds the scale factors of its tiles. The thread that multiplies

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # A matmul by hand: work between the instructions
 #
-#     python tutorials/13_matmul_by_hand.py
+#     python tutorials/16_matmul_by_hand.py
+#
+# **Time:** 20 minutes.
 #
 # `Tx.wg.gemm_async` issues all instructions of a matmul at once. That is what one wants, unless
 # the operand is still being made: here A passes through SiLU first, C = silu(A) Bᵀ. If all of A
@@ -126,5 +128,5 @@ except emulator.EmulatorError as report:
     assert "wgmma register race" in str(report) and "no wgmma.fence" in str(report)
 
 # %% [markdown]
-# `15_attention_by_hand.py` does the same with a softmax between two matmuls;
+# `19_attention_by_hand.py` does the same with a softmax between two matmuls;
 # its machine code has exponentials between the instructions of the second one.

@@ -1,11 +1,13 @@
 # %% [markdown]
 # # From a PyTorch model to a served token
 #
-#     python tutorials/18_torch_to_token.py
+#     python tutorials/13_torch_to_token.py
+#
+# **Time:** 30 minutes.
 #
 # `torch.export`, TVM's frontend, two of TVM's passes, `relax.build`, and a server that streams
 # tokens over HTTP: one process, one page. Without a KV cache, so that each token computes the whole
-# window again; `17_small_llm.py` has the cache. Where PyTorch is not installed, the same model in
+# window again; `12_small_llm.py` has the cache. Where PyTorch is not installed, the same model in
 # `relax.frontend.nn` takes its place, with the same weights by the same names.
 
 # %%

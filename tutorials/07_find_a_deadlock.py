@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Why does it hang? Finding a deadlock with the emulator
 #
-#     python tutorials/10_find_a_deadlock.py
+#     python tutorials/07_find_a_deadlock.py
+#
+# **Time:** 20 minutes.
 #
 # A kernel that hangs on a GPU tells nothing: the launch never returns, and a debugger shows warps
 # in a loop around `mbarrier.try_wait`. The emulator sees every barrier, and who has used it. This
@@ -163,4 +165,4 @@ assert parity.startswith("deadlock") and "no thread has ever arrived" in parity
 # %% [markdown]
 # On a GPU that hangs, `warploom emulate script.py` runs the script unchanged on the emulator. In
 # tests, let it run there in any case: it also finds what hangs once in a thousand launches
-# (`emulator.explore`, and `tutorials/02_emulator.py` for races).
+# (`emulator.explore`, and `tutorials/06_emulator.py` for races).

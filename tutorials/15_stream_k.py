@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Schedulers: a stream-K GEMM by hand
 #
-#     python tutorials/12_stream_k.py
+#     python tutorials/15_stream_k.py
+#
+# **Time:** 20 minutes.
 #
 # A persistent grid has as many CTAs as the GPU has SMs, and seldom a multiple of that many tiles:
 # in the last wave some CTAs have nothing to do. With 9 tiles of 128 x 128 and 132 SMs, 123 of them

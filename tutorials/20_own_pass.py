@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Put your own pass between ours: another order of tiles
 #
-#     python tutorials/14_own_pass.py
+#     python tutorials/20_own_pass.py
+#
+# **Time:** 25 minutes.
 #
 # A tile program is lowered by passes of TVM, each from PrimFunc to PrimFunc: `warploom.transform`
 # has them by name. They work alone and in `tvm.transform.Sequential`, `PassContext(instruments=…)`

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Why is it sometimes wrong? Finding a race with the emulator
 #
-#     python tutorials/02_emulator.py
+#     python tutorials/06_emulator.py
+#
+# **Time:** 15 minutes.
 #
 # A kernel with a bug, what the emulator says about it, and the fix. No GPU is needed. The kernel
 # reverses tiles of 128 numbers through shared memory: each thread stores one number and loads
@@ -85,3 +87,12 @@ def main() -> None:
 # %%
 if __name__ == "__main__":
     main()
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/06_emulator.py` checks yours.
+#
+# 1. Repair the race of a kernel that turns rows.
+# 2. Write a function that lists the lines of a program's races.

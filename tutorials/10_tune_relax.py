@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Tune a model in Relax: GEMMs get configs, everything else keeps TVM's own schedules
 #
-#     python tutorials/05_tune_relax.py
+#     python tutorials/10_tune_relax.py
+#
+# **Time:** 20 minutes.
 #
 # Without a GPU, times are what the analytic model says, and the model runs on the emulator.
 

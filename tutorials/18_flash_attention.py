@@ -1,7 +1,9 @@
 # %% [markdown]
 # # FlashAttention as a tile program
 #
-#     python tutorials/09_flash_attention.py
+#     python tutorials/18_flash_attention.py
+#
+# **Time:** 25 minutes.
 #
 # `O = softmax(Q K^T / sqrt(d)) V`, for each head. The logits of all queries and keys would be far
 # larger than Q, K, V and O. FlashAttention never stores them: a thread block has a tile of
