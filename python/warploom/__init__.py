@@ -50,7 +50,7 @@ _LAZY = {
 }
 
 #: Modules that are imported when first used.
-_LAZY_MODULES = ("sparse", "transform")
+_LAZY_MODULES = ("sparse", "torch", "transform")
 
 __all__ = [
     "ArgumentError",
@@ -68,6 +68,7 @@ __all__ = [
     "lower_trace",
     "sparse",
     "target_from_device",
+    "torch",
     "transform",
 ]
 

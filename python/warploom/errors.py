@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
 class WarploomError(ValueError):
     """Base class of all errors that a user of warploom can cause.
 
+    A notebook shows one that is the value of a cell as a box with its message.
+
     Examples
     --------
     >>> try:
@@ -45,6 +48,11 @@ class WarploomError(ValueError):
     ...     print(type(error).__name__)
     IllegalCombination
     """
+
+    def _repr_html_(self) -> str:
+        style = "border-left: 4px solid #d55e00; padding: .2em .8em; white-space: pre-wrap;"
+        name, message = escape(type(self).__name__), escape(str(self))
+        return f'<div style="{style}"><b>{name}</b>\n<pre>{message}</pre></div>'
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class LaunchReport:
         rows = list(_rows(self.counts))
         width = max((len(name) for name, _ in rows), default=0)
         return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f"<td>{escape(name)}</td><td>{escape(value)}</td>" for name, value in _rows(self.counts)
+        )
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 @dataclass(frozen=True)
