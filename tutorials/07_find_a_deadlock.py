@@ -166,3 +166,12 @@ assert parity.startswith("deadlock") and "no thread has ever arrived" in parity
 # On a GPU that hangs, `warploom emulate script.py` runs the script unchanged on the emulator. In
 # tests, let it run there in any case: it also finds what hangs once in a thousand launches
 # (`emulator.explore`, and `tutorials/06_emulator.py` for races).
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/07_find_a_deadlock.py` checks yours.
+#
+# 1. Hand a row from warp to warp without a hang.
+# 2. Say how many arrivals the barriers expect.

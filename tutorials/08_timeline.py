@@ -164,3 +164,12 @@ for stream in own.streams:
 #
 # The clock is read where the program has it, but the compiler may move arithmetic past it by some
 # instructions: look at spans of a hundred clocks and more. Waits for MMAs stay in place.
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/08_timeline.py` checks yours.
+#
+# 1. Find the longest wait of a role.
+# 2. Find the least number of stages that keeps a role from waiting.

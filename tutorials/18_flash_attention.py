@@ -127,3 +127,12 @@ for arch in ("sm_90a", "sm_100a"):
 # of this block is computed: a rotation of the loop, of ten lines. It also takes causal masks,
 # heads of K and V that several of Q share, and any number of tokens; `warploom bench attention`
 # measures it, and `relax.build` puts it where a model has `R.nn.attention`.
+
+# %% [markdown]
+# ## Exercises
+#
+# `warploom tutorials start my_exercises` writes them with TODOs, and
+# `warploom tutorials check my_exercises/exercises/18_flash_attention.py` checks yours.
+#
+# 1. Write the online softmax, and check it with a causal mask.
+# 2. Write the mask of a sliding window.

@@ -22,7 +22,7 @@ from warploom.errors import (
 )
 
 if TYPE_CHECKING:  # __getattr__ below imports these when they are first used
-    from warploom import sparse, transform
+    from warploom import sparse, torch, transform
     from warploom.compiler.report import compile_report
     from warploom.language.calls.arguments import TensorSpec
     from warploom.language.calls.kernel import jit
