@@ -334,10 +334,11 @@ def register_instructions() -> None:
     """Register the instructions that our op schedules emit; the second call does nothing."""
     from tvm.backend.cuda.ptx import register_table
 
+    from warploom.intrin.tcgen05 import sparse_mma_table
     from warploom.intrin.wgmma import sparse_table, wide_integer_table
 
     with registered.trusted():
-        register_table({**wide_integer_table(), **sparse_table()})
+        register_table({**wide_integer_table(), **sparse_table(), **sparse_mma_table()})
 
 
 @functools.cache

@@ -66,7 +66,7 @@ LOWERINGS: dict[str, tuple[Factory, ...]] = {
         transform.ChooseGrid, *_BEFORE_ROLES, transform.Multistage, *_LAST,
     ),
     TENSOR_MEMORY: (
-        *_BEFORE_GRID, transform.DecompressOperands, transform.ShareOperands,
+        *_BEFORE_GRID, transform.SparseOperands, transform.ShareOperands,
         transform.SqueezeVectors, transform.ChooseGrid, transform.PairCTAs, *_BEFORE_ROLES,
         transform.IgnoreRoleHints, transform.ResolveTensorMemory, transform.SpecializeWarps, *_LAST,
     ),

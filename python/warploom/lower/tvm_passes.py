@@ -25,11 +25,11 @@ from warploom.language.exits import without_exits
 from warploom.language.printing import is_on
 from warploom.language.rules import check_program
 from warploom.language.single_stores import with_single_stores
-from warploom.lower.blackwell.decompress_operands import decompress_operands
 from warploom.lower.blackwell.pair_ctas import pair_ctas
 from warploom.lower.blackwell.resolve_tensor_memory import resolve_tensor_memory
 from warploom.lower.blackwell.scale_blocks import scale_blocks
 from warploom.lower.blackwell.share_operands import share_operands
+from warploom.lower.blackwell.sparse_operands import sparse_operands
 from warploom.lower.blackwell.specialize_warps import specialize_warps_sm100
 from warploom.lower.emit.prints import without_prints
 from warploom.lower.hopper.alternate_operands import alternate_operands
@@ -220,7 +220,7 @@ DequantiseScaled = _factory("DequantiseScaled", dequantise_scaled)
 ScaleBlocks = _factory("ScaleBlocks", scale_blocks)
 Canonicalize = _factory("Canonicalize", canonicalize)
 CheckBarriers = _factory("CheckBarriers", check_own_barriers)
-DecompressOperands = _factory("DecompressOperands", decompress_operands)
+SparseOperands = _factory("SparseOperands", sparse_operands)
 ShareOperands = _factory("ShareOperands", share_operands)
 KMajorOperands = _factory("KMajorOperands", k_major_operands)
 AlternateOperands = _factory("AlternateOperands", alternate_operands)

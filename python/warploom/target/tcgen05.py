@@ -1,4 +1,4 @@
-"""Every form of ``tcgen05.mma`` without ``.ws`` and ``.sp`` as data.
+"""Every form of ``tcgen05.mma`` without ``.ws`` as data, and ``.sp`` of kinds without scales.
 
 A :class:`Tcgen05Kind` is one row of the manual's table of types (PTX ISA, "tcgen05.mma", "Data
 types" and "Matrix shape"). TVM's own ``gemm_async`` emits these instructions; where the manual is
@@ -19,8 +19,11 @@ from warploom.target.swizzle import Major
 
 #: CTAs of a pair, whose tensor cores compute an MMA together (``cta_group::2``).
 PAIR = 2
-#: Bytes of K that one instruction consumes, for all dtypes.
+#: Bytes of a row of A that one instruction consumes, for all dtypes; of B too, or twice as many
+#: if A is sparse.
 TCGEN05_K_BYTES = 32
+#: Columns of tensor memory at whose multiples the address of metadata lies.
+METADATA_COLUMNS = 2
 
 _FP8 = ("float8_e4m3fn", "float8_e5m2")
 _FP6 = ("float6_e2m3fn", "float6_e3m2fn")
@@ -90,7 +93,7 @@ class Tcgen05Kind:
     d : tuple of str
         TVM dtypes of the accumulator, which lies in tensor memory.
     k : int
-        Elements of K that one instruction consumes.
+        Elements of K that one instruction consumes; twice as many if A is sparse.
     shapes : tuple of Shapes
         Legal M and N, for one block and for a pair.
     scales : tuple of BlockScale
@@ -121,6 +124,11 @@ class Tcgen05Kind:
         assert self.kind.startswith("mx") == bool(self.scales)
         assert not self.scales or all(64 not in s.m for s in self.shapes)
         assert all(self.k % scale.vector == 0 for scale in self.scales)
+
+    @property
+    def sparse_k(self) -> int:
+        """Elements of K that one instruction with a sparse A consumes."""
+        return 2 * self.k
 
     @property
     def scaled(self) -> bool:

@@ -30,7 +30,8 @@ from warploom.language.rules.operands import (
 from warploom.language.rules.scales import require_scaled_gemm
 from warploom.language.values.dtypes import convert
 from warploom.language.values.scaled import scaled_values
-from warploom.sparse import decompress
+from warploom.layout.metadata_words import WORD, from_words
+from warploom.sparse import decompress, sparsity
 from warploom.tile.updates import REDUCE
 from warploom.tile_primitives import BLOCKS
 
@@ -97,7 +98,11 @@ def _gemm_async(evaluate: Running, args: list[Any]) -> None:
 def _dense(values: np.ndarray, metadata: Region) -> np.ndarray:
     """The matrix of which a sparse A holds half of the elements."""
     try:
-        return decompress(values, metadata.matrix())
+        found = metadata.matrix()
+        if found.dtype == WORD:
+            size = sparsity(values.dtype).metadata_columns(2 * values.shape[1])
+            found = from_words(found, values.dtype, size)
+        return decompress(values, found)
     except IllegalCombination as error:
         raise TileProgramError(f"gemm_async, {metadata.storage.name}: {error}") from error
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from warploom.errors import TileProgramError
 from warploom.language.rules.scopes import ACCUMULATORS, SHARED, TILES, shape_text
+from warploom.layout.metadata_words import WORD, WORD_BYTES, WORD_ROWS
 from warploom.sparse import SPARSITY
 from warploom.target import TMA
 
@@ -150,10 +151,11 @@ def require_sparse(
             f"gemm_async with sparse= has A, {a.name}, in scope {a.scope}; a sparse A must be "
             "shared."
         )
-    if metadata.scope not in SHARED or metadata.dtype != "uint8":
+    if metadata.scope not in SHARED or metadata.dtype not in ("uint8", WORD):
         raise TileProgramError(
             f"gemm_async has the metadata {metadata.name}, of dtype {metadata.dtype} in scope "
-            f"{metadata.scope}; it must be uint8 and shared, as warploom.sparse.compress makes it."
+            f"{metadata.scope}; it must be uint8 and shared, as warploom.sparse.compress makes it, "
+            f"or {WORD}, as warploom.layout.metadata_words.to_words does."
         )
     if a.dtype not in SPARSITY:
         raise TileProgramError(
@@ -166,13 +168,18 @@ def require_sparse(
     k = None if held is None else 2 * held
     whole = (rows, k) if not trans_a else (k, rows)
     require_gemm(acc, replace(a, extent=whole), b, trans_a, trans_b, "K / 2, here doubled")
-    columns = None if k is None else rule.metadata_columns(k)
+    unit = rule.metadata_unit * (WORD_BYTES if metadata.dtype == WORD else 1)
+    columns = None if k is None else k // unit
     found = metadata.matrix("the metadata")
-    if (k or 0) % rule.metadata_unit or not equal(found, (rows, columns)):
+    if (k or 0) % unit or not equal(found, (rows, columns)):
         raise TileProgramError(
             f"gemm_async has the metadata {metadata.name} of extents {shape_text(found)}; for A, "
-            f"{a.name}, of dtype {a.dtype} with M = {rows} and K = {k} it must have [M, K / "
-            f"{rule.metadata_unit}]."
+            f"{a.name}, of dtype {a.dtype} with M = {rows} and K = {k} it must have [M, K / {unit}]."
+        )
+    if metadata.dtype == WORD and rows is not None and rows % WORD_ROWS:
+        raise TileProgramError(
+            f"gemm_async has the metadata {metadata.name} in words for {rows} rows; words are of a "
+            f"multiple of {WORD_ROWS} rows."
         )
 
 

@@ -13,6 +13,7 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline, IllegalCombination
+from warploom.layout.metadata_words import COPY_COLUMNS, WORD, shared_words
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import Major, Swizzle
@@ -76,6 +77,30 @@ def operand_layout(tile: Buffer, uses: dict[Major, str]) -> Any:
             raise Decline(f"The tile {tile.name}, {use}: {error}") from error
         layouts.append(matrix.layout([int(extent) for extent in tile.shape[:-2]]))
     return layouts[0]
+
+
+def word_layouts(body: Block) -> dict[Buffer, Any]:
+    """Shared tiles with metadata in words that MMAs read, and the layout that copies read.
+
+    Raises
+    ------
+    Decline
+        If a tile has no such layout.
+    """
+    found: dict[Buffer, Any] = {}
+    for statement in walk(body):
+        metadata = statement.metadata if isinstance(statement, Mma) else None
+        if metadata is None or str(metadata.source.dtype) != WORD:
+            continue
+        tile = metadata.source
+        *lead, rows, words = (int(extent) for extent in tile.shape)
+        if words % COPY_COLUMNS:
+            raise Decline(
+                f"The metadata {tile.name} has {words} words for each row; the tensor core of "
+                f"Blackwell gets {COPY_COLUMNS} at a time, so give the tile a multiple."
+            )
+        found[tile] = shared_words(rows, words).layout(lead)
+    return found
 
 
 def vector_axes(body: Block) -> dict[Buffer, Axis]:

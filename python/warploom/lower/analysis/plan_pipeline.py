@@ -49,7 +49,7 @@ def plan_pipeline(
     found: list[_Loaded] = []
     for place in blocks(program):
         loads = [load for load in place.statements if isinstance(load, Load)]
-        for together in _by_users(loads, place.statements) if apart else [loads] * bool(loads):
+        for together in _groups(loads, place.statements, apart):
             found.append(_loaded(place, together, program.tensor_memory))
     rings: dict[int | frozenset[Buffer], list[_Loaded]] = {}
     for number, one in enumerate(found):
@@ -109,7 +109,10 @@ def _ring(
 ) -> dict[_Loaded, RingUse]:
     """The uses of a ring that is filled in these places; ``names`` has those that are taken."""
     users = walk(tuple(one.place.statements[number] for one in places for number in one.users))
-    paired = any(isinstance(user, Mma) and user.ctas > 1 for user in users)
+    paired = any(
+        isinstance(user, Mma) and user.ctas > 1 and user.effects.touched & places[0].tiles
+        for user in users
+    )  # fmt: skip
     loads = [(one.place, load) for one in places for load in one.loads]
     stages = max(one.place.stages for one in places)
     tiles = list(dict.fromkeys(load.tile for load in places[0].loads))
@@ -141,6 +144,22 @@ def _fresh(name: str, taken: list[str]) -> str:
         one for number in range(len(taken) + 1)
         if (one := f"{name}_{number}" if number else name) not in taken
     )  # fmt: skip
+
+
+def _groups(loads: list[Load], statements: Block, apart: bool) -> list[list[Load]]:
+    """The loads of a block, those together that are a ring.
+
+    Only the first CTA of a pair hears of the loads that their MMAs read: others are apart.
+    """
+    if apart:
+        return _by_users(loads, statements)
+    multiplied = {
+        tile
+        for mma in walk(statements) if isinstance(mma, Mma) and mma.ctas > 1
+        for tile in mma.effects.reads
+    }  # fmt: skip
+    groups = ([one for one in loads if (one.tile in multiplied) is both] for both in (True, False))
+    return [group for group in groups if group]
 
 
 def _by_users(loads: list[Load], statements: Block) -> list[list[Load]]:

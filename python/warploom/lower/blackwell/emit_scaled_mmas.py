@@ -16,10 +16,10 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, IntImm, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
-from warploom.language.descriptor import descriptor
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.scales import block_at, format_of, rows_and_scales
-from warploom.target import SM100A, Major, Swizzle
+from warploom.lower.blackwell.mma_descriptors import operand_descriptor
+from warploom.target import Major, Swizzle
 from warploom.target.scaled_formats import (
     SCALE_BLOCK,
     SCALE_COLUMNS,
@@ -82,7 +82,7 @@ def _instructions(mma: Mma, row: ScaledFormat, columns: list[tuple[Any, int]]) -
         step, byte = divmod(scale, SCALE_COLUMNS)
         k = scale * row.block // row.packed
         operands = [
-            _descriptor(region, matrix, k)
+            operand_descriptor(region, matrix, k)
             for region, matrix in zip(mma.operands, matrices, strict=True)
         ]
         of_scales = [start + T.uint32(step * width) for start, width in columns]
@@ -90,14 +90,6 @@ def _instructions(mma: Mma, row: ScaledFormat, columns: list[tuple[Any, int]]) -
         adds = T.ptx.pred(1 if scale else T.Cast("bool", accum))
         made.append(ir.evaluate(issue(to, *operands, T.uint32(instruction), *of_scales, adds)))
     return made
-
-
-def _descriptor(region: TensorRegion, matrix: SharedMatrix, k: int) -> Any:
-    """The matrix descriptor of an operand from the ``k``-th element of its buffer on."""
-    *lead, mn, start = (start for start, _ in ir.ranges(region))
-    return descriptor(
-        region.source, *lead, mn=mn, k=start + k, major=matrix.major.name, arch=SM100A.name
-    )
 
 
 def _block_descriptor(tile: Buffer, at: list[Any]) -> Any:

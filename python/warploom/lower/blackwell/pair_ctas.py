@@ -138,6 +138,7 @@ def _obstacle(program: TileProgram) -> str | None:
         if reason := _half_obstacle(tile, transposed):
             return reason
     first = {mma.operands[0].source for mma in mmas}
+    first |= {mma.metadata.source for mma in mmas if mma.metadata is not None}
     return _reader_obstacle(program, set(second), first)
 
 
@@ -185,13 +186,11 @@ def _reader_obstacle(program: TileProgram, second: set[Buffer], first: set[Buffe
         return f"{next(iter(both)).name} is operand A and operand B"
     for place in blocks(program):
         loaded = {load.tile for load in place.statements if isinstance(load, Load)}
-        if not loaded & (first | second):
-            continue
         readers = (statement for statement in walk(place.statements) if _is_for_threads(statement))
         read = {tile for statement in readers for tile in statement.effects.touched} & loaded
-        if read:
-            name = next(iter(read)).name
-            return f"threads read {name}, which is loaded together with an operand"
+        if read & (first | second):
+            name = next(iter(read & (first | second))).name
+            return f"threads read {name}, which is loaded for MMAs"
     return None
 
 

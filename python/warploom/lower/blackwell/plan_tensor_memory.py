@@ -23,8 +23,8 @@ from warploom.tile import ir
 
 _REINTERPRET = Op.get("tirx.reinterpret")
 
-#: The name of the columns with scales of MMAs, in plans of columns.
-SCALES = "scales"
+#: What the thread that multiplies copies to tensor memory, in columns behind the last tile.
+COPIES = ("scales", "metadata")
 #: Places of a tile that may change them.
 SETS = 2
 
@@ -74,8 +74,8 @@ class TensorMemory:
     ctas: int = 1
 
     @property
-    def scales(self) -> Any:
-        """The first column for scales of MMAs; those behind the last tile."""
+    def copies(self) -> Any:
+        """The first column for scales or metadata of MMAs; those behind the last tile."""
         return self.base + T.uint32(self.plan.buffers[-1].start)
 
     def describe(self) -> list[str]:
@@ -85,8 +85,8 @@ class TensorMemory:
             f"{placed.cells} columns"
             for tile, placed in self.tiles.items()
         ]
-        if (last := self.plan.buffers[-1]).name == SCALES:
-            lines.append(f"tensor memory: scales in {last.columns} columns")
+        if (last := self.plan.buffers[-1]).name in COPIES:
+            lines.append(f"tensor memory: {last.name} in {last.columns} columns")
         return [*lines, f"tensor memory: {self.plan.allocation} columns allocated"]
 
     def allocate(self) -> list[Stmt]:
@@ -131,8 +131,9 @@ def after_sync() -> Stmt:
 
 
 def plan_tensor_memory(
-    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1, per_sm: int = 1, scales: int = 0
-) -> TensorMemory:
+    tiles: dict[Buffer, bool], warpgroups: int, ctas: int = 1, per_sm: int = 1,
+    copies: tuple[str, int] = (COPIES[0], 0),
+) -> TensorMemory:  # fmt: skip
     """Place accumulators.
 
     Parameters
@@ -146,16 +147,17 @@ def plan_tensor_memory(
         CTAs that compute MMAs together.
     per_sm : int
         CTAs that share an SM's tensor memory.
-    scales : int
-        Columns for scales of MMAs.
+    copies : tuple of (str, int)
+        One of :data:`COPIES`, and its columns.
 
     Raises
     ------
     Decline
         If they do not fit; the message is the budget.
     """
+    what, copied = copies
     # An allocation is a power of two.
-    capacity = (1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)) - scales
+    capacity = (1 << ((SM100A.tensor_memory.columns // per_sm).bit_length() - 1)) - copied
     widths = {t: columns_of(str(t.dtype), int(t.shape[1])) * warpgroups for t in tiles}
     sets = dict.fromkeys(tiles, 1)
     for tile, moves in tiles.items():
@@ -166,9 +168,9 @@ def plan_tensor_memory(
             sets[tile] = SETS
     names = {tile: f"{tile.name}_{number}" for number, tile in enumerate(tiles)}
     columns = {names[tile]: widths[tile] * sets[tile] for tile in tiles}
-    if scales:
-        # Copies of scales begin at multiples of 4 columns.
-        columns[SCALES] = scales
+    if copied:
+        # Copies begin at multiples of 4 columns.
+        columns[what] = copied
     try:
         plan = plan_columns(per_sm, **columns)
     except IllegalCombination as error:

@@ -7,6 +7,7 @@ operand does not have are zeros there. Scales that lie in blocks from the start 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +17,7 @@ from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.lower.analysis import scales as analysis
-from warploom.lower.emit.scaled_operands import ScaledOperands
+from warploom.lower.emit.filled_tiles import ScaledOperands
 from warploom.target import SM100A
 from warploom.target.scaled_formats import SCALE_COLUMNS, SCALE_ROWS, ScaledFormat
 from warploom.target.scaled_formats import scale_blocks as blocks_of
@@ -47,7 +48,7 @@ def _warpgroups(program: TileProgram) -> int:
 
 
 class _Blocks(ScaledOperands):
-    def mma(self, row: ScaledFormat, mma: Mma) -> tuple[list[Stmt], Stmt]:
+    def scaled(self, row: ScaledFormat, mma: Mma) -> tuple[list[Stmt], Stmt]:
         self._require_instruction(row, mma)
         nests: list[Stmt] = []
         regions: list[TensorRegion] = []
@@ -55,7 +56,8 @@ class _Blocks(ScaledOperands):
             if analysis.is_in_blocks(row, operand, scales):
                 regions.append(scales)
                 continue
-            tile, made = self.filled(row, operand, scales)
+            pair = operand, scales
+            tile, made = self.filled(pair, partial(self._fill, row, *pair))
             nests += made
             regions.append(ir.whole(tile))
         self.decided.append(f"MMA into {mma.d.name}: {row.name}, kind {row.kind}")
@@ -82,7 +84,7 @@ class _Blocks(ScaledOperands):
                 "give the tiles a multiple."
             )
 
-    def fill(
+    def _fill(
         self, row: ScaledFormat, operand: TensorRegion, scales: TensorRegion
     ) -> tuple[Buffer, Stmt]:
         rows, count = analysis.rows_and_scales(row, operand)

@@ -248,7 +248,7 @@ class RoleSplitter:
             ir.substitute(self.places.placed(mma, Role.TENSOR_CORE, number), {warpgroup: number})
             for number in map(ir.as_expr, range(self.warpgroups))
         ]
-        return [statement for part in parts for statement in emit_mma(part, self.memory.scales)]
+        return [statement for part in parts for statement in emit_mma(part, self.memory.copies)]
 
     def _synchronised(self, statement: Statement) -> list[Stmt]:
         """A statement of the threads, with a barrier where they read each other's shared memory."""

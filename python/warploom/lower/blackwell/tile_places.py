@@ -17,8 +17,8 @@ from warploom.lower.analysis.own_pool import own_pool
 from warploom.lower.analysis.rings import PipelinePlan, is_consumer_tile
 from warploom.lower.analysis.shared_tiles import tile_bytes
 from warploom.lower.blackwell.double_buffer import is_rewritten, starts_afresh
-from warploom.lower.blackwell.emit_scaled_mmas import scale_columns
-from warploom.lower.blackwell.plan_tensor_memory import SETS, plan_tensor_memory
+from warploom.lower.blackwell.emit_mmas import copied_columns
+from warploom.lower.blackwell.plan_tensor_memory import COPIES, SETS, plan_tensor_memory
 from warploom.lower.blackwell.role_order import leaves, roles_of
 from warploom.lower.blackwell.role_threads import WARPS
 from warploom.lower.blackwell.split_roles import RoleSplitter
@@ -84,8 +84,8 @@ def _split(
     mmas = [mma for mma in walk(program.block) if isinstance(mma, Mma)]
     ctas = max((mma.ctas for mma in mmas), default=1)
     accumulators = {tile: twice for tile, twice in moves.items() if is_accumulator(tile)}
-    scales = max((scale_columns(mma) for mma in mmas), default=0)
-    memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program), scales)
+    copies = max(map(copied_columns, mmas), key=lambda one: one[1], default=(COPIES[0], 0))
+    memory = plan_tensor_memory(accumulators, consumers, ctas, ctas_per_sm(program), copies)
     pairs = pairs_of(program) if ctas > 1 else None
     tile_barriers: dict[Buffer, TileBarriers] = {}
     for tile, twice in moves.items():

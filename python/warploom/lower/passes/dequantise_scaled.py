@@ -7,6 +7,7 @@ computed operands, such as two copies that iterations alternate, later passes do
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -15,7 +16,7 @@ from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
 
 from warploom.lower.analysis.scales import scale_at
-from warploom.lower.emit.scaled_operands import ScaledOperands
+from warploom.lower.emit.filled_tiles import ScaledOperands
 from warploom.target.scaled_formats import ScaledFormat
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
@@ -37,16 +38,16 @@ def dequantise_scaled(program: TileProgram) -> TileProgram:
 
 
 class _Dequantised(ScaledOperands):
-    def mma(self, row: ScaledFormat, mma: Mma) -> tuple[list[Stmt], Stmt]:
+    def scaled(self, row: ScaledFormat, mma: Mma) -> tuple[list[Stmt], Stmt]:
         pairs = zip(mma.operands, mma.scales, strict=True)
-        filled = [self.filled(row, *pair) for pair in pairs]
+        filled = [self.filled(pair, partial(self._fill, row, *pair)) for pair in pairs]
         d, *_, accum = mma.raw.args
         never = tirx.const(False, "bool")
         wide = [ir.whole(tile) for tile, _ in filled]
         nests = [nest for _, nests in filled for nest in nests]
         return nests, tile_call(mma.raw, d, *wide, never, never, accum)
 
-    def fill(
+    def _fill(
         self, row: ScaledFormat, operand: TensorRegion, scales: TensorRegion
     ) -> tuple[Buffer, Stmt]:
         *lead, (first, rows), (start, stored) = ir.ranges(operand)

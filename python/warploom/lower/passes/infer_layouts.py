@@ -35,6 +35,7 @@ from warploom.lower.analysis.layouts import (
     operand_layout,
     operand_uses,
     vector_axes,
+    word_layouts,
 )
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.target import SM90A, Major, Swizzle
@@ -91,6 +92,7 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
     operands = operand_uses(program.block)
     if program.arch == SM90A.name:
         _require_majors(operands)
+    words = word_layouts(program.block)
     loaded = loaded_tiles(program.block)
     table: dict[Buffer, Buffer] = {}
     for tile in tiles:
@@ -104,6 +106,8 @@ def infer_layouts(program: TileProgram, warpgroups: int | None = None) -> TilePr
             layout = _fragment(tile, count, axes, kinds[tile])
         elif is_shared(tile) and tile in operands:
             layout = operand_layout(tile, operands[tile])
+        elif tile in words:
+            layout = words[tile]
         elif is_shared(tile) and tile in loaded and (layout := spread_over_banks(tile)) is not None:
             pass
         else:
