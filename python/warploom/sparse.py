@@ -19,6 +19,9 @@ and 3 the place of the second one. For float32 a group is two elements, and its 
 bits, which hardware does not define, stand for ``0x4``: tiles that reach over the edges of a matrix
 have them there.
 
+Blackwell's tensor core reads the same bits in another order
+(:mod:`warploom.layout.metadata_words`), which threads bring them into, or the host.
+
 Source: PTX ISA, "Sparse matrix storage" of ``wgmma.mma_async.sp``.
 """
 

@@ -62,7 +62,8 @@ Statements
     ``acc = A Bᵀ``, or ``acc += A Bᵀ`` where ``accum`` is true. A is ``[M, K]`` in shared memory or
     a fragment, B is ``[N, K]`` in shared memory; transA and transB swap their two dimensions. With
     ``sparse=E``, A is ``[M, K / 2]`` in shared memory, and E, uint8 ``[M, K / 8]`` there, says
-    which two of each four elements of K it holds (:mod:`warploom.sparse`). With ``SFA=`` and
+    which two of each four elements of K it holds (:mod:`warploom.sparse`); or uint32, in the order
+    of Blackwell's tensor core (:mod:`warploom.layout.metadata_words`). With ``SFA=`` and
     ``SFB=``, shared tiles, each block of elements along K has a scale: operands are mxfp8, mxfp4
     or nvfp4, by their dtypes (:mod:`warploom.target.scaled_formats`).
 ``Tx.cta.fill zero memset cast add sub mul fdiv fma maximum minimum select``

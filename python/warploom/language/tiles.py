@@ -216,7 +216,8 @@ def gemm(
     dtype : str, optional
         Of the accumulator; float32, or int32 for integers.
     sparse : Buffer or TensorRegion, optional
-        Metadata of a sparse A, which is ``[M, K / 2]`` then (:mod:`warploom.sparse`).
+        Metadata of a sparse A, which is ``[M, K / 2]`` then (:mod:`warploom.sparse`), in bytes or
+        in words (:mod:`warploom.layout.metadata_words`).
     scale_a, scale_b : Buffer or TensorRegion, optional
         Scales of blocks of 32 or 16 elements along K: ``SFA`` and ``SFB`` of the primitive. The
         formats and orders are in :mod:`warploom.target.scaled_formats`.

@@ -23,7 +23,7 @@ import numpy as np
 
 from warploom.errors import IllegalCombination
 from warploom.layout.smem_matrix import SharedMatrix
-from warploom.sparse import sparsity
+from warploom.sparse import FIRST
 from warploom.target.dtypes import bits_of, dtype_name
 from warploom.target.swizzle import Major, Swizzle
 
@@ -39,11 +39,6 @@ COPY_COLUMNS = 4
 _PARTNER = 8
 #: Rows that share words.
 WORD_ROWS = 2 * _PARTNER
-
-
-def columns(k: int, dtype: Any) -> int:
-    """Words of a lane for ``k`` elements of K of a dtype."""
-    return -(-sparsity(dtype).metadata_columns(k) // WORD_BYTES)
 
 
 def columns_of_instruction(dtype: Any) -> int:
@@ -81,47 +76,85 @@ def word_of_byte(row: Any, byte: Any, dtype: Any) -> tuple[Any, Any, Any]:
     return row + ((byte >> 1 & 1) - upper) * _PARTNER, word, upper * 16 + (byte & 1) * 8
 
 
-def to_words(metadata: np.ndarray, dtype: Any) -> np.ndarray:
-    """Bytes of metadata, a row for each of A, as words ``[M, words]``.
+def to_words(
+    metadata: np.ndarray, dtype: Any, multiple: tuple[int, int] = (LANES, COPY_COLUMNS)
+) -> np.ndarray:
+    """Metadata in words, for tile programs that load them instead of bytes.
 
-    Bits that no byte fills are zeros.
+    The tensor core of Blackwell then gets metadata as it is loaded, without threads in between.
+
+    Parameters
+    ----------
+    metadata : array
+        uint8, ``[M, K / 8]``, or ``[M, K / 4]`` of float32: as ``warploom.sparse.compress`` has it.
+    dtype : str
+        That of A.
+    multiple : tuple of (int, int)
+        The result has multiples of so many rows, themselves a multiple of 16, and words; those of
+        a tile. Words that no element of A needs name the first elements: hardware does not define
+        zeros, so what a tile reads of words lies inside.
+
+    Returns
+    -------
+    np.ndarray
+        uint32, ``[M, K / 32]``, or ``[M, K / 16]`` of float32, rounded up.
 
     Raises
     ------
     IllegalCombination
-        If M is no multiple of 16, the rows that words are shared by.
+        If ``multiple`` is illegal.
 
     Examples
     --------
-    >>> to_words(np.arange(64, dtype="uint8").reshape(16, 4), "float16")[0, 0] == 0x21200100
-    True
+    >>> words = to_words(np.arange(64, dtype="uint8").reshape(16, 4), "float16")
+    >>> words.shape, hex(words[0, 0]), hex(words[0, 1])
+    ((128, 4), '0x21200100', '0x44444444')
     """
+    if multiple[0] < 1 or multiple[0] % WORD_ROWS or multiple[1] < 1:
+        raise IllegalCombination(
+            f"sparse: words are wanted in multiples of {multiple} rows and words; rows share "
+            f"words, so let the first be a multiple of {WORD_ROWS}."
+        )
     metadata = np.asarray(metadata, np.uint8)
-    _require_rows(metadata)
     rows, size = metadata.shape
-    words = -(-size // WORD_BYTES)
-    padded = np.pad(metadata, ((0, 0), (0, words * WORD_BYTES - size))).astype(WORD)
+    rows, words = (
+        -(-extent // each) * each
+        for extent, each in zip((rows, -(-size // WORD_BYTES)), multiple, strict=True)
+    )
+    every = np.full((rows, words * WORD_BYTES), FIRST | FIRST << 4, np.uint8)
+    every[: metadata.shape[0], :size] = metadata
     lane, word = np.indices((rows, words))
     out = np.zeros((rows, words), WORD)
     for number, (row, byte) in enumerate(bytes_of_word(lane, word, dtype)):
-        out |= padded[row, byte] << np.uint32(8 * number)
+        out |= every[row, byte].astype(WORD) << np.uint32(8 * number)
     return out
 
 
 def from_words(words: np.ndarray, dtype: Any, size: int) -> np.ndarray:
-    """The first ``size`` bytes of each row of A: the inverse of :func:`to_words`."""
+    """The first ``size`` bytes of each row of A: the inverse of :func:`to_words`.
+
+    Raises
+    ------
+    IllegalCombination
+        If rows are no multiple of 16, or a byte has four bits that are zero.
+    """
     words = np.asarray(words, WORD)
-    _require_rows(words)
-    lane, word, bit = word_of_byte(*np.indices((words.shape[0], size)), dtype)
-    return (words[lane, word] >> bit.astype(WORD) & np.uint32(0xFF)).astype(np.uint8)
-
-
-def _require_rows(array: np.ndarray) -> None:
-    if array.ndim != 2 or array.shape[0] % WORD_ROWS:
+    if words.ndim != 2 or words.shape[0] % WORD_ROWS:
         raise IllegalCombination(
-            f"sparse: metadata has shape {array.shape}; words are of a matrix of a multiple of "
+            f"sparse: metadata has shape {words.shape}; words are of a matrix of a multiple of "
             f"{WORD_ROWS} rows."
         )
+    lane, word, bit = word_of_byte(*np.indices((words.shape[0], size)), dtype)
+    found = (words[lane, word] >> bit.astype(WORD) & np.uint32(0xFF)).astype(np.uint8)
+    empty = np.argwhere((found & 0x0F == 0) | (found & 0xF0 == 0))
+    if len(empty):
+        row, byte = (int(place) for place in empty[0])
+        raise IllegalCombination(
+            f"sparse: byte {byte} of the metadata of row {row} is 0x{int(found[row, byte]):x}; "
+            "words have no four bits that are zero, so pad them to whole tiles, as "
+            "warploom.layout.metadata_words.to_words does."
+        )
+    return found
 
 
 def _is_narrow(dtype: Any) -> bool:

@@ -36,7 +36,9 @@ from warploom.tile.statement import Mma, walk
 _BEFORE_GRID: tuple[Factory, ...] = (
     transform.DequantiseScaled, transform.Canonicalize, transform.CheckBarriers,
 )  # fmt: skip
-_HOPPER_OPERANDS: tuple[Factory, ...] = (transform.KMajorOperands, transform.AlternateOperands)
+_HOPPER_OPERANDS: tuple[Factory, ...] = (
+    transform.MetadataRows, transform.KMajorOperands, transform.AlternateOperands,
+)  # fmt: skip
 _BEFORE_ROLES: tuple[Factory, ...] = (
     transform.InferLayouts, transform.ResolveScopes, transform.ReduceSplits, transform.StageStores,
     transform.PlanPipeline,

@@ -34,6 +34,7 @@ from warploom.lower.blackwell.specialize_warps import specialize_warps_sm100
 from warploom.lower.emit.prints import without_prints
 from warploom.lower.hopper.alternate_operands import alternate_operands
 from warploom.lower.hopper.k_major_operands import k_major_operands
+from warploom.lower.hopper.metadata_rows import metadata_rows
 from warploom.lower.hopper.multistage import multistage
 from warploom.lower.hopper.order_mmas import order_mmas
 from warploom.lower.hopper.ping_pong import ping_pong
@@ -221,6 +222,7 @@ ScaleBlocks = _factory("ScaleBlocks", scale_blocks)
 Canonicalize = _factory("Canonicalize", canonicalize)
 CheckBarriers = _factory("CheckBarriers", check_own_barriers)
 SparseOperands = _factory("SparseOperands", sparse_operands)
+MetadataRows = _factory("MetadataRows", metadata_rows)
 ShareOperands = _factory("ShareOperands", share_operands)
 KMajorOperands = _factory("KMajorOperands", k_major_operands)
 AlternateOperands = _factory("AlternateOperands", alternate_operands)

@@ -219,6 +219,17 @@ def scales(order: str) -> CaseProduct:
     )  # fmt: skip
 
 
+def sparse_mma(cluster: tuple[int, int] = (1, 1)) -> CaseProduct:
+    """A GEMM whose metadata threads bring into words, and the multiplying thread copies."""
+    sizes = (128 * 3 * cluster[0], 32, 4 * 128)
+    case = tile_programs.sparse_gemm(*sizes, (128, 32, 128), stages=3)
+    func = hinted(case.func, cluster=cluster) if cluster != (1, 1) else case.func
+    return CaseProduct(
+        lambda: with_clusters(1, func, "sm_100a", TENSOR_MEMORY), "sm_100a", *sizes,
+        out_dtype="float32", case=case,
+    )  # fmt: skip
+
+
 def slice_k() -> Product:
     """Two warpgroups that share the three steps of three tiles; four stages."""
     case = tile_programs.gemm(150, 56, 88, (64, 64, 32), stages=4, out_dtype="float16")
@@ -387,6 +398,8 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "tile_program_tensor_operand": dequantised_in_tensor_memory,
     "tile_program_scales": lambda: scales("blocks"),
     "tile_program_scales_in_rows": lambda: scales("rows"),
+    "tile_program_sparse": sparse_mma,
+    "tile_program_sparse_pair": lambda: sparse_mma((2, 1)),
     "tile_program_2x2": two_by_two,
     "tile_program_own_barriers": own_barriers,
     "swap_ab": swap_ab,

@@ -277,6 +277,42 @@ IN_ROWS = (
              RACE, STORE, "writes shared", SCALE_COPY, "reads"),
 )  # fmt: skip
 
+# --- tile_program_sparse, tile_program_sparse_pair: threads bring metadata into words ---
+
+WORDS_READ = "E_s_words_of_threads_phase_ptr[0]);"
+WORDS_THERE = "E_s_words_of_tensor_core_phase_ptr[0]);"
+METADATA_FULL = "E_s_threads_stage_ptr[0] + 11014)"
+
+
+def _sparse(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_sparse", name, edits, kind, words)
+
+
+def _sparse_pair(name: str, edits: tuple[Edit, ...], kind: str, *words: str) -> Mutant:
+    return Mutant("tile_program_sparse_pair", name, edits, kind, words)
+
+
+SPARSE = (
+    _sparse("the metadata is not copied to tensor memory",
+            (drop(COPY),), UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _sparse("the metadata goes to the columns behind those that MMAs read",
+            (replace(COPY, "(uint)64)", "(uint)68)"),),
+            UNINITIALISED, "tcgen05.mma", "reads lane", "tcgen05.alloc"),
+    _sparse("the copies do not wait for the threads that write the words",
+            (drop(WORDS_THERE),), RACE, SCALE_COPY, "reads shared", STORE),
+    _sparse("threads do not wait until the copies have read the words",
+            (drop(WORDS_READ),), RACE, STORE, "writes shared", SCALE_COPY, "reads"),
+    _sparse("no proxy fence before the words are given to the tensor core",
+            (drop(PROXY_FENCE, 1, 3),), FENCE, SCALE_COPY, STORE),
+    _sparse("the words are given back by an arrival instead of a commit",
+            (instead(COMMIT, _arrive("E_s_words_of_tensor_core_stage_ptr[0] + 12554"), 0, 3),),
+            RACE, STORE, "writes shared", SCALE_COPY, "reads"),
+    _sparse_pair("threads do not wait for the metadata",
+                 (drop(METADATA_FULL),), UNINITIALISED, "ld.shared", "reads shared"),
+    _sparse_pair("the copies do not wait for the threads of both CTAs",
+                 (drop(WORDS_THERE),), RACE, SCALE_COPY, "reads shared", STORE),
+)  # fmt: skip
+
 SM100_PROGRAM_MUTANTS = (
-    *PAIR, *PAIRS, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND, *SCALES, *IN_ROWS,
+    *PAIR, *PAIRS, *MULTICAST, *LAUNCH_CONTROL, *PLACES, *OPERAND, *SCALES, *IN_ROWS, *SPARSE,
 )  # fmt: skip

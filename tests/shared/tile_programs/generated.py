@@ -22,6 +22,7 @@ from tests.shared.philox import first_word
 from tests.shared.tile_programs.case import Case, poisoned, precision, random_values, wide
 from tests.shared.tile_programs.scaled import FORMATS, in_blocks, in_rows
 from warploom import language as wl
+from warploom.layout.metadata_words import WORD, from_words, to_words
 from warploom.sparse import compress, decompress, prune_2_4
 
 Model = dict[str, Any]
@@ -34,6 +35,7 @@ class Draft:
     rng: np.random.Generator
     by_tma: bool = False
     scaled: bool = False
+    sparse: bool = False
     parameters: dict[str, str] = field(default_factory=dict)
     values: dict[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     tiles: list[str] = field(default_factory=list)
@@ -54,6 +56,8 @@ class Draft:
         # Results of few rows are computed as their transpose, whose rows are the columns.
         few = () if self.by_tma else (64, 128, 8, 16, 32)
         self.bm, self.bn = pick(64, 128, *few), pick(16, 32, 48, 64, 96)
+        if self.sparse and self.bm < 128:
+            self.bm = pick(64, 128, 128)
         self.few = self.bm < 64
         if self.few:
             # tcgen05 has no MMA of 128 rows and 8 columns.
@@ -75,8 +79,10 @@ class Draft:
         trips = max(self.trips, 1)
         step = 16 if self.by_tma else pick(16, 16, 16, 4, 1)
         # Of its own generator: other programs are as they were without sparse operands.
-        sparse = self.rng.spawn(1)[0].integers(5) == 0
-        self.sparse = bool(sparse) and not (self.few or self.by_tma)
+        own = self.rng.spawn(1)[0]
+        drawn = own.integers(5) == 0
+        self.sparse = bool(self.sparse or drawn) and not (self.few or self.by_tma)
+        self.words = own.integers(3) == 0
         if self.sparse:
             self.bk, step = max(self.bk, 64 if self.byte else 32), 16
         self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
@@ -153,15 +159,16 @@ class Draft:
 
 
 def random_program(
-    rng: np.random.Generator, by_tma: bool = False, scaled: bool = False
+    rng: np.random.Generator, by_tma: bool = False, scaled: bool = False, sparse: bool = False
 ) -> Case:
     """A random program; the same generator state gives the same program.
 
     With ``by_tma``, TMA can load and store all its matrices, each tile at once, results have at
     least 64 rows, and no CTA ends early: a program for tests that force a lowering whose loads are
-    TMA's, or CTAs that share tiles. With ``scaled``, operands have scales for blocks along K.
+    TMA's, or CTAs that share tiles. With ``scaled``, operands have scales for blocks along K. With
+    ``sparse``, A is sparse, and often has 128 rows.
     """
-    draft = Draft(rng, by_tma, scaled)
+    draft = Draft(rng, by_tma, scaled, sparse)
     if scaled:
         _scaled_loop(draft)
     else:
@@ -242,12 +249,18 @@ def _main_loop(draft: Draft) -> None:
     else:
         d.add(f"Tx.cta.copy_async(A_s, A[{a_at}])", indent=loop)
     if d.sparse:
-        width = d.bk // 8
-        d.buffer("E", (d.m, d.k // 8), "uint8")
-        d.values["E"] = lambda rng: compress(
-            prune_2_4(rng.standard_normal((d.m, d.k)).astype("float16"))
-        )[1]
-        d.tile("E_s", (d.bm, width), "uint8", "shared")
+        width = d.bk // (32 if d.words else 8)
+        shape = (d.rows * d.bm, -(-d.k // d.bk) * width) if d.words else (d.m, d.k // 8)
+        dtype = WORD if d.words else "uint8"
+        d.buffer("E", shape, dtype)
+
+        def metadata(rng: np.random.Generator) -> np.ndarray:
+            dense = prune_2_4(rng.standard_normal((d.m, d.k)).astype("float16"))
+            rows = compress(dense)[1]
+            return to_words(rows, d.dtype, (d.bm, width)) if d.words else rows
+
+        d.values["E"] = metadata
+        d.tile("E_s", (d.bm, width), dtype, "shared")
         d.add(f"Tx.cta.copy_async(E_s, E[{at['m']}, k * {width} : k * {width} + {width}])",
               indent=loop)  # fmt: skip
     a = "A_s"
@@ -286,7 +299,10 @@ def _main_loop(draft: Draft) -> None:
 
     def model(s: Model) -> None:
         left = s["A"].T if d.trans_a else s["A"]
-        left = _padded(decompress(left, s["E"]) if d.sparse else left, d.bm, d.bk)
+        if d.sparse:
+            rows = from_words(s["E"], d.dtype, d.k // 8)[: d.m] if d.words else s["E"]
+            left = decompress(left, rows)
+        left = _padded(left, d.bm, d.bk)
         left = np.maximum(left, 0) if clipped and not d.float8 else left
         s["best"] = np.zeros((d.columns, len(left)))
         for name, acc in (("B", "acc"), ("B2", "acc2"))[:products]:
@@ -565,7 +581,8 @@ def _source(d: Draft) -> str:
     hints = {
         "persistent": d.pick(True, False),
         "stages": d.stages,
-        "consumers": (d.bn if d.few else d.bm) // 64,
+        # Blackwell has sparse MMAs of 128 rows alone.
+        "consumers": max(1, d.bm // 128) if d.sparse else (d.bn if d.few else d.bm) // 64,
     }
     chosen = [f"{k}={v}" for k, v in hints.items() if v is not None and d.pick(False, True)]
     entry += [f"wl.hints({', '.join(chosen)})"] if chosen else []

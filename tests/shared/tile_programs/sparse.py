@@ -18,6 +18,7 @@ from tests.shared.tile_programs.case import (
     wide,
 )
 from warploom import language as wl
+from warploom.layout.metadata_words import WORD, WORD_BYTES, from_words, to_words
 from warploom.sparse import compress, decompress, prune_2_4, sparsity
 
 
@@ -41,17 +42,21 @@ def sparse_gemm(
     stages: int | None = None,
     symbolic: bool = False,
     symbolic_k: bool = False,
+    words: bool = False,
 ) -> Case:
     """C = A B, with A and its metadata compressed; parameters as those of ``gemm``.
 
     K is that of the dense A; metadata has rows of 16 bytes and more only where tiles have as much.
+    With ``words`` it is in words, padded to whole tiles.
     """
     bm, bn, bk = tile
     b_dtype = b_dtype or dtype
     acc_dtype = acc_dtype or ACCUMULATORS.get(dtype, "float32")
     out_dtype = out_dtype or acc_dtype
     rule = sparsity(dtype)
-    held, per = bk // 2, bk // rule.metadata_unit
+    held, unit = bk // 2, rule.metadata_unit * (WORD_BYTES if words else 1)
+    per, e_dtype = bk // unit, WORD if words else "uint8"
+    e_rows, e_deep = (-(-m // bm) * bm, -(-k // bk) * per) if words else (m, k // unit)
     trans_a, trans_b = layout[0] == "T", layout[1] == "N"
     a_tile = (held, bm) if trans_a else (bm, held)
     b_shape, b_tile = ((k, n), (bk, bn)) if trans_b else ((n, k), (bn, bk))
@@ -61,13 +66,16 @@ def sparse_gemm(
         rows = T.int32() if symbolic else T.meta_var(m)
         deep = T.int32() if symbolic_k else T.meta_var(k // 2)
         A = T.match_buffer(a, (deep, rows) if trans_a else (rows, deep), dtype)
-        E = T.match_buffer(e, (rows, deep * 2 // rule.metadata_unit), "uint8")
+        E = T.match_buffer(
+            e,
+            (rows if symbolic else e_rows, deep * 2 // unit if symbolic_k else e_deep), e_dtype,
+        )
         B = T.match_buffer(b, (deep * 2, n) if trans_b else (n, deep * 2), b_dtype)
         C = T.match_buffer(c, (rows, n), out_dtype)
         T.device_entry()
         i, j = T.cta_id([T.ceildiv(rows, bm), -(-n // bn)])
         A_s = T.alloc_buffer(a_tile, dtype, scope="shared")
-        E_s = T.alloc_buffer((bm, per), "uint8", scope="shared")
+        E_s = T.alloc_buffer((bm, per), e_dtype, scope="shared")
         B_s = T.alloc_buffer(b_tile, b_dtype, scope="shared")
         acc = T.alloc_buffer((bm, bn), acc_dtype, scope="accumulator")
         out = T.alloc_buffer((bm, bn), out_dtype, scope="fragment")
@@ -91,13 +99,14 @@ def sparse_gemm(
         values, metadata = compress(prune_2_4(few_bits(random_values(rng, (m, k), dtype))))
         return [
             np.ascontiguousarray(values.T) if trans_a else values,
-            metadata,
+            to_words(metadata, dtype, (bm, per)) if words else metadata,
             few_bits(random_values(rng, b_shape, b_dtype)),
             poisoned((m, n), out_dtype),
         ]
 
     def expected(args: list[Any]) -> dict[int, np.ndarray]:
-        dense, b = decompress(args[0].T if trans_a else args[0], args[1]), wide(args[2])
+        metadata = from_words(args[1], dtype, k // rule.metadata_unit)[:m] if words else args[1]
+        dense, b = decompress(args[0].T if trans_a else args[0], metadata), wide(args[2])
         return {3: wide(dense) @ (b if trans_b else b.T)}
 
     return Case(sparse_matmul, arguments, expected, precision(out_dtype))

@@ -174,7 +174,8 @@ def require_sparse(
     if (k or 0) % unit or not equal(found, (rows, columns)):
         raise TileProgramError(
             f"gemm_async has the metadata {metadata.name} of extents {shape_text(found)}; for A, "
-            f"{a.name}, of dtype {a.dtype} with M = {rows} and K = {k} it must have [M, K / {unit}]."
+            f"{a.name}, of dtype {a.dtype} with M = {rows} and K = {k} it must have [M, "
+            f"K / {unit}]."
         )
     if metadata.dtype == WORD and rows is not None and rows % WORD_ROWS:
         raise TileProgramError(

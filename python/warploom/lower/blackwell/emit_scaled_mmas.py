@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, IntImm, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall

@@ -11,6 +11,8 @@ Where no instruction fits, threads write the dense A instead, and the MMA become
 
 from __future__ import annotations
 
+import functools
+import operator
 from functools import partial
 from typing import Any
 
@@ -27,11 +29,11 @@ from warploom.layout.metadata_words import (
     WORD,
     WORD_BYTES,
     bytes_of_word,
-    word_of_byte,
 )
-from warploom.layout.smem_matrix import SharedMatrix
+from warploom.layout.smem_matrix import ATOM_ROWS, SharedMatrix
 from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.filled_tiles import FilledTiles
+from warploom.lower.emit.metadata import byte_at, element_at, is_words
 from warploom.sparse import FIRST, SPARSITY
 from warploom.target import SM100A, Major, Swizzle
 from warploom.target.tcgen05 import tcgen05_kinds
@@ -58,15 +60,16 @@ class _SparseOperands(FilledTiles):
         if reason is not None:
             return self._dense(mma, reason)
         metadata = mma.metadata
-        if is_words(metadata):
-            self.decided.append(f"MMA into {mma.d.name}: {_name(mma)}, words of metadata loaded")
+        if is_words(metadata) and _are_copied(metadata):
+            self.decided.append(
+                f"MMA into {mma.d.name}: {_name(mma)}, metadata as {metadata.source.name} has it"
+            )
             return [], mma.raw
         tile, nests = self.filled((metadata,), partial(_words, mma))
         self.decided.append(
             f"MMA into {mma.d.name}: {_name(mma)}, metadata by threads into {tile.name}"
         )
-        rows, size = (int(extent) for _, extent in ir.ranges(metadata)[-2:])
-        words = ir.region(tile, (0, rows), (0, -(-size // WORD_BYTES)))
+        words = ir.region(tile, *((0, extent) for extent in _rows_and_words(metadata)))
         return nests, tile_call(mma.raw, *mma.raw.args[:3], words, *mma.raw.args[4:])
 
     def _dense(self, mma: Mma, reason: str) -> tuple[list[Stmt], Stmt]:
@@ -77,11 +80,6 @@ class _SparseOperands(FilledTiles):
         )
         flags = (tirx.const(False, "bool"), *mma.raw.args[-2:])
         return nests, tile_call(mma.raw, mma.raw.args[0], ir.whole(tile), b, *flags)
-
-
-def is_words(metadata: TensorRegion) -> bool:
-    """Whether metadata is in words, and not in bytes of rows."""
-    return str(metadata.source.dtype) == WORD
 
 
 def _name(mma: Mma) -> str:
@@ -145,21 +143,42 @@ def _why_unaligned(operand: TensorRegion, transposed: bool, step: int) -> str | 
     return None
 
 
-def _words(mma: Mma) -> tuple[Buffer, Stmt]:
-    """A tile of words, and the nest that fills it from rows of bytes."""
-    metadata, dtype = mma.metadata, str(mma.operands[0].source.dtype)
+def _rows_and_words(metadata: TensorRegion) -> tuple[int, int]:
     rows, size = (int(extent) for _, extent in ir.ranges(metadata)[-2:])
-    words = -(-size // WORD_BYTES)
+    return rows, size if is_words(metadata) else -(-size // WORD_BYTES)
+
+
+def _are_copied(words: TensorRegion) -> bool:
+    """Whether copies to tensor memory read words from where they are."""
+    tile, prove = words.source, Analyzer().can_prove_equal
+    starts = [start for start, _ in ir.ranges(words)[-2:]]
+    return (
+        not has_layout(tile)
+        and int(tile.shape[-1]) % COPY_COLUMNS == int(tile.shape[-2]) % ATOM_ROWS == 0
+        and all(
+            prove(tvm.tirx.floormod(start, unit), 0)
+            for start, unit in zip(starts, (ATOM_ROWS, COPY_COLUMNS), strict=True)
+        )
+    )
+
+
+def _words(mma: Mma) -> tuple[Buffer, Stmt]:
+    """A tile of words, and the nest that fills it."""
+    metadata, dtype = mma.metadata, str(mma.operands[0].source.dtype)
+    rows, words = _rows_and_words(metadata)
     whole = -(-words // COPY_COLUMNS) * COPY_COLUMNS
     tile = tirx.decl_buffer((rows, whole), WORD, f"{metadata.source.name}_words", scope="shared")
     lane, word = Var("lane", "int32"), Var("word", "int32")
-    value: Any = tirx.const(0, WORD)
-    for number, (row, byte) in enumerate(bytes_of_word(lane, word, dtype)):
-        part = T.Cast(WORD, _element(metadata, row, byte)) << T.uint32(8 * number)
-        value = part if number == 0 else value | part
-    # Copies write columns that no instruction reads.
+    if is_words(metadata):
+        value = element_at(metadata, lane, word)
+    else:
+        first, *others = (
+            T.Cast(WORD, element_at(metadata, *place)) for place in bytes_of_word(lane, word, dtype)
+        )
+        parts = (part << T.uint32(8 * number) for number, part in enumerate(others, 1))
+        value = functools.reduce(operator.or_, parts, first)
     value = _first_of_zeros(value)
-    if whole != words:
+    if whole != words:  # copies write columns that no instruction reads
         value = T.if_then_else(word < words, value, T.uint32(FIRST * _LOWEST))
     store = tirx.BufferStore(tile, value, [lane, word])
     return tile, ir.nest([lane, word], [rows, whole], [store])
@@ -183,7 +202,7 @@ def _dense(mma: Mma) -> tuple[Buffer, Stmt]:
     i, k = Var("i", "int32"), Var("k", "int32")
 
     def value(place: Any) -> Any:
-        return _element(a, *((place, i) if transposed else (i, place)))
+        return element_at(a, *((place, i) if transposed else (i, place)))
 
     store = tirx.BufferStore(tile, _value(value, metadata, i, k, dtype), [i, k])
     return tile, ir.nest([i, k], [rows, 2 * held], [store])
@@ -193,7 +212,7 @@ def _value(value: Any, metadata: TensorRegion, i: Var, k: Var, dtype: str) -> An
     """Element ``[i, k]`` of the dense matrix; ``value`` gives an element of a row that A holds."""
     rule = SPARSITY[dtype]
     group, place = T.truncdiv(k, rule.group), T.truncmod(k, rule.group)
-    byte = _byte(metadata, i, T.truncdiv(k, rule.metadata_unit), dtype)
+    byte = byte_at(metadata, i, T.truncdiv(k, rule.metadata_unit), dtype)
     nibble = (byte >> (T.truncmod(group, 2) * 4)) & 15
     nibble = T.Select(nibble == 0, tirx.const(FIRST, "int32"), nibble)
     low, high = nibble & 3, nibble >> 2
@@ -203,16 +222,3 @@ def _value(value: Any, metadata: TensorRegion, i: Var, k: Var, dtype: str) -> An
     second = T.Select(place == high, tirx.const(1, "int32"), tirx.const(0, "int32"))
     is_held = T.Or(place == low, place == high)
     return T.if_then_else(is_held, value(group * 2 + second), zero)
-
-
-def _byte(metadata: TensorRegion, row: Any, byte: Any, dtype: str) -> Any:
-    """A byte of metadata as an int32, of rows or of words."""
-    if not is_words(metadata):
-        return T.Cast("int32", _element(metadata, row, byte))
-    lane, word, bit = word_of_byte(row, byte, dtype)
-    return T.Cast("int32", _element(metadata, lane, word) >> T.Cast(WORD, bit) & T.uint32(255))
-
-
-def _element(region: TensorRegion, row: Any, column: Any) -> Any:
-    *lead, (first, _), (second, _) = ir.ranges(region)
-    return region.source[(*(start for start, _ in lead), first + row, second + column)]
