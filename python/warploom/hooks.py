@@ -63,8 +63,6 @@ class CudaRuntime(Protocol):
 #: Registers warploom with TVM; returns the CUDA runtime of the process, or None where TVM has no
 #: compiler in it. The second call registers nothing.
 cuda_runtime: Hook[CudaRuntime | None] = Hook("register with TVM")
-#: Registers the instructions that our op schedules emit; the second call does nothing.
-register_instructions: Hook[None] = Hook("register instructions")
 #: Registers the operators of Relax that our passes call; the second call does nothing.
 register_relax_operators: Hook[None] = Hook("register operators of Relax")
 #: The function that tunes a task of :mod:`warploom.language.tuning`: it takes the task, options,

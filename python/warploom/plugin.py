@@ -101,6 +101,7 @@ def _register_language() -> None:
     _register_options()
     _register_builds()
     with registered.trusted(all_before=True):
+        _register_instructions()
         table.register()
         _register_pipelines()
     registered.note_legalizations()
@@ -311,8 +312,20 @@ def _register_script() -> None:
             primitive._fn = accept(primitive._fn)
 
 
+def _register_instructions() -> None:
+    """Instructions that ``T.ptx`` lacks, which op schedules and passes emit, and scripts have."""
+    from tvm.backend.cuda.ptx import register_table
+    from tvm.script import tirx as T
+
+    from warploom.intrin.tcgen05 import sparse_mma_table
+    from warploom.intrin.wgmma import sparse_table, wide_integer_table
+
+    table = {**wide_integer_table(), **sparse_table(), **sparse_mma_table()}
+    register_table(table)
+    T.ptx.__init__({**T.ptx._table, **table})  # the namespace groups a table once
+
+
 def _dispatch(call: Any, context: Any) -> Any:
-    register_instructions()
     from warploom.ops.dispatch import dispatch
 
     function = dispatch(call, context)
@@ -330,18 +343,6 @@ def _cuda_compile(code: str) -> bytes:
 
 
 @functools.cache
-def register_instructions() -> None:
-    """Register the instructions that our op schedules emit; the second call does nothing."""
-    from tvm.backend.cuda.ptx import register_table
-
-    from warploom.intrin.tcgen05 import sparse_mma_table
-    from warploom.intrin.wgmma import sparse_table, wide_integer_table
-
-    with registered.trusted():
-        register_table({**wide_integer_table(), **sparse_table(), **sparse_mma_table()})
-
-
-@functools.cache
 def _register_relax_operators() -> None:
     from warploom.relax import attention_operator
 
@@ -355,6 +356,5 @@ def _tuner() -> Any:
 
 
 hooks.cuda_runtime.provide(cuda_runtime)
-hooks.register_instructions.provide(register_instructions)
 hooks.register_relax_operators.provide(_register_relax_operators)
 hooks.tuner.provide(_tuner)

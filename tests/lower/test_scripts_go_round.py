@@ -35,6 +35,10 @@ PROGRAMS = {
     "block scaled": tile_programs.block_scaled,
     "scales in blocks": lambda: tile_programs.scaled("nvfp4", 99, 64, 128, (128, 64, 64), "blocks"),
     "scales in rows": lambda: tile_programs.scaled("mxfp8", 200, 32, 96, (256, 32, 32), stages=2),
+    "sparse": lambda: tile_programs.sparse_gemm(130, 32, 256, (128, 32, 128), stages=2),
+    "sparse words": lambda: tile_programs.sparse_gemm(
+        128, 32, 192, (128, 32, 64), "float32", stages=2, words=True
+    ),
     "attention": lambda: tile_programs.attention(200, tile=(128, 64), causal=True),
     "rows": lambda: row_programs.layer_norm(5, 1000, 2, "float16"),
     "loaded rows": lambda: row_programs.masked_log_softmax(5, 96, 4, "float32"),
@@ -49,6 +53,7 @@ HINTS = {
         {"persistent": False}, {"specialise": False}, {"ping_pong": True},
         {"split_k": 2, "reduce_through": "cluster"}, {"scheduler": "clc"},
     ),
+    "sparse": ({"cluster": (1, 2)},),
     "attention": ({"consumers": 2, "order_mmas": True},),
 }  # fmt: skip
 CASES = [

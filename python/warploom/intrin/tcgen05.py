@@ -10,7 +10,6 @@ import dataclasses
 import functools
 from typing import Any
 
-from warploom import hooks
 from warploom.target.tcgen05 import Tcgen05Kind
 
 
@@ -34,14 +33,6 @@ def sparse_mma_table() -> dict:
     }  # fmt: skip
 
 
-@functools.cache
-def _own_namespace():
-    from tvm.backend.cuda.ptx import PTXNamespace
-
-    hooks.register_instructions()  # an author may name an instruction before TVM lowers any
-    return PTXNamespace(sparse_mma_table())
-
-
 def sparse_mma(kind: Tcgen05Kind, ctas: int) -> Any:
     """The callable that emits one ``tcgen05.mma.sp`` of A and B in shared memory.
 
@@ -49,4 +40,6 @@ def sparse_mma(kind: Tcgen05Kind, ctas: int) -> Any:
     address of metadata, the instruction descriptor, the lanes that are left out, and whether it
     adds to D.
     """
-    return _own_namespace()[f"tcgen05.mma.sp.cta_group::{ctas}.kind::{kind.kind}"]
+    from tvm.script import tirx as T
+
+    return T.ptx[f"tcgen05.mma.sp.cta_group::{ctas}.kind::{kind.kind}"]

@@ -12,11 +12,9 @@ import dataclasses
 import functools
 from typing import Any
 
-from warploom import hooks
 from warploom.target.wgmma import WgmmaKind
 
 _SHAPES = ("m64n240k32", "m64n256k32")
-_WIDTHS = (240, 256)
 #: Stock's rows by their types; single bits have no sparse form.
 _SPARSE_TYPES = ("f16", "f16_f16acc", "bf16", "tf32", "fp8", "fp8_f16acc", "int")
 
@@ -74,14 +72,6 @@ def _twice_the_k(shape: str) -> str:
     return f"{start}k{2 * int(k)}"
 
 
-@functools.cache
-def _own_namespace():
-    from tvm.backend.cuda.ptx import PTXNamespace
-
-    hooks.register_instructions()  # an author may name an instruction before TVM lowers any
-    return PTXNamespace({**wide_integer_table(), **sparse_table()})
-
-
 def instruction(kind: WgmmaKind, n: int, satfinite: bool = False):
     """The callable that emits one ``wgmma.mma_async`` of width ``n`` inside a prim_func.
 
@@ -99,5 +89,4 @@ def instruction(kind: WgmmaKind, n: int, satfinite: bool = False):
     opcode = kind.opcode(n)
     if satfinite:
         opcode = opcode.replace(".s32.", ".satfinite.s32.")
-    ours = kind.sparse or (kind.d == "int32" and n in _WIDTHS)
-    return (_own_namespace() if ours else T.ptx)[opcode]
+    return T.ptx[opcode]

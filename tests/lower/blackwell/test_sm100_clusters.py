@@ -46,6 +46,11 @@ PAIRED = {
     "row sums": lambda stages: tile_programs.row_sums(tile=(128, 64, 32)),
     "block scaled": partial(tile_programs.block_scaled, 200, tile=(128, 128, 128)),
     "swiglu": partial(tile_programs.swiglu, 200, 136, tile=(128, 64, 32)),
+    "sparse": partial(tile_programs.sparse_gemm, 300, 136, 384, (128, 64, 128)),
+    "sparse int8": partial(tile_programs.sparse_gemm, 512, 64, 384, (256, 64, 128), "int8"),
+    "sparse words": partial(tile_programs.sparse_gemm, 300, 72, 384, (128, 64, 128), words=True),
+    "computed": lambda stages: clipped(stages, "shared"),
+    "computed, tensor memory": lambda stages: clipped(stages, "fragment"),
     "attention": partial(tile_programs.attention, 300, tile=(128, 64)),
     "attention, 256 rows": partial(tile_programs.attention, 600, tile=(256, 64)),
 }
@@ -68,6 +73,34 @@ SAMPLE, ALL = (0, 2, 3, 5), 600
 CLUSTERS = ((2, 1), (2, 2), (1, 2), (4, 1))
 #: Clusters of one pair, and of several that share operand A.
 PAIRS = ((2, 1), (2, 2), (2, 4))
+
+
+def clipped(stages: int, scope: str, both: bool = False) -> tile_programs.Case:
+    """C = max(A, 0) B, of tiles that threads compute; plus A B if MMAs read A, too."""
+    m, n, k = 512, 64, 256
+
+    @T.prim_func
+    def func(A: T.Buffer((m, k), "float16"), B: T.Buffer((n, k), "float16"),
+             C: T.Buffer((m, n), "float32")):  # fmt: skip
+        T.device_entry()
+        i, j = T.cta_id([4, 2])
+        A_c = T.alloc_buffer((128, 64), "float16", scope=scope)
+        acc = wl.alloc_accumulator((128, 32))
+        for step in wl.pipelined(4, stages):
+            A_s, B_s = wl.load(A, (i, step), (128, 64)), wl.load(B, (j, step), (32, 64))
+            for row, column in T.grid(128, 64):
+                A_c[row, column] = T.max(A_s[row, column], T.float16(0))
+            Tx.cta.gemm_async(acc, A_c, B_s, accum=step > 0)
+            if both:
+                Tx.cta.gemm_async(acc, A_s, B_s, accum=True)
+        wl.store(C, (i, j), acc)
+
+    def expected(arguments):
+        a, b = (one.astype(np.float64) for one in arguments[:2])
+        return {2: (np.maximum(a, 0) + both * a) @ b.T}
+
+    case = tile_programs.gemm(m, n, k, (128, 32, 64))
+    return dataclasses.replace(case, func=func, expected=expected)
 
 
 def decisions(func: tvm.tirx.PrimFunc, word: str, **hints: object) -> list[str]:
@@ -172,6 +205,7 @@ def test_nothing_spills(machine_code, name):
         (lambda: tile_programs.gemm(tile=(128, 48, 32)), "N = 48 is not legal"),
         (lambda: tile_programs.dequantised(8, tile=(128, 64, 64)), "W_f is computed, not loaded"),
         (lambda: tile_programs.side_by_side(tile=(128, 64, 32)), "W_s is loaded in parts"),
+        (lambda: clipped(2, "shared", both=True), "threads read A_s, which is loaded for MMAs"),
         (
             lambda: tile_programs.attention(tile=(128, 64), causal=True),
             "the CTAs of a cluster differ in whether they compute S",

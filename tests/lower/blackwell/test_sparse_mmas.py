@@ -156,20 +156,21 @@ def test_trip_counts(stages, words, rng):
 def in_parts(first, deep, words):
     """MMAs of parts of tiles along K: ``deep`` elements from ``first`` on, and the rest."""
     dtype, unit = ("uint32", 32) if words else ("uint8", 8)
+    last, every = first + deep, 256 // unit
+    of_a, of_e = ((first // one, last // one) for one in (2, unit))
 
     @T.prim_func
-    def program(A: T.Buffer((128, 128), "float16"), E: T.Buffer((128, 256 // unit), dtype),
+    def program(A: T.Buffer((128, 128), "float16"), E: T.Buffer((128, every), dtype),
                 B: T.Buffer((32, 256), "float16"), C: T.Buffer((128, 32), "float32")):  # fmt: skip
         T.device_entry()
         T.cta_id([1])
         acc = wl.alloc_accumulator((128, 32))
-        A_s, E_s = wl.load(A[0:128, 0:128]), wl.load(E[0:128, 0 : 256 // unit])
+        A_s, E_s = wl.load(A[0:128, 0:128]), wl.load(E[0:128, 0:every])
         B_s = wl.load(B[0:32, 0:256])
-        last = first + deep
-        Tx.cta.gemm_async(acc, A_s[0:128, first // 2 : last // 2], B_s[0:32, first:last],
-                          sparse=E_s[0:128, first // unit : last // unit])  # fmt: skip
-        Tx.cta.gemm_async(acc, A_s[0:128, 0 : first // 2], B_s[0:32, 0:first],
-                          sparse=E_s[0:128, 0 : first // unit], accum=True)  # fmt: skip
+        Tx.cta.gemm_async(acc, A_s[0:128, of_a[0] : of_a[1]], B_s[0:32, first:last],
+                          sparse=E_s[0:128, of_e[0] : of_e[1]])  # fmt: skip
+        Tx.cta.gemm_async(acc, A_s[0:128, 0 : of_a[0]], B_s[0:32, 0:first],
+                          sparse=E_s[0:128, 0 : of_e[0]], accum=True)  # fmt: skip
         wl.store(C, (0, 0), acc)
 
     return program
@@ -236,7 +237,7 @@ def test_other_programs_are_made_dense(tile, dtype, layout, consumers, reason, r
 @pytest.mark.parametrize("place", [0, 32], ids=["inside an atom", "across atoms"])
 def test_rows_of_b_stay_in_an_atom(place, rng):
     """An instruction reads 64 bytes of a row of B; parts that begin elsewhere are made dense."""
-    first = place
+    first, last = place // 2, place // 2 + 128
 
     @T.prim_func
     def program(A: T.Buffer((128, 64), "float16"), E: T.Buffer((128, 16), "uint8"),
@@ -246,7 +247,7 @@ def test_rows_of_b_stay_in_an_atom(place, rng):
         acc = wl.alloc_accumulator((128, 16))
         A_s, E_s = wl.load(A[0:128, 0:64]), wl.load(E[0:128, 0:16])
         B_s = wl.load(B[0:16, 0:192])
-        Tx.cta.gemm_async(acc, A_s, B_s[0:16, first // 2 : first // 2 + 128], sparse=E_s)
+        Tx.cta.gemm_async(acc, A_s, B_s[0:16, first:last], sparse=E_s)
         wl.store(C, (0, 0), acc)
 
     text = said(program)
@@ -258,7 +259,7 @@ def test_rows_of_b_stay_in_an_atom(place, rng):
     b = rng.integers(-4, 5, (16, 192)).astype("float16")
     kernel = lower(program, SM100A).with_attr("global_symbol", "main")
     outputs = emulator.run(kernel, [values, metadata, b, c], checks=True, arch=SM100A).outputs
-    part = b[:, first // 2 :][:, :128].astype(np.float64)
+    part = b[:, first:last].astype(np.float64)
     expected = decompress(values, metadata).astype(np.float64) @ part.T
     np.testing.assert_allclose(outputs[3], expected, atol=1e-2)
 

@@ -1,15 +1,18 @@
 """MMAs of Blackwell's tensor core, as ``tcgen05.mma`` instructions.
 
 TVM's op schedule writes the instructions of MMAs that accumulate in float32, and descriptors of
-swizzled operands. The others, those of integers, of float32 operands (tf32) and of operands without
-swizzle (MN-major ones of rows that are no multiple of 32 bytes), are written here, one instruction
-for each 32 bytes of K. MMAs with scales and with a sparse A have files of their own.
+swizzled operands. The others, those of integers, of float32 operands (tf32), of operands without
+swizzle (MN-major ones of rows that are no multiple of 32 bytes), and of parts that begin within a
+swizzle atom, are written here, one instruction for each 32 bytes of K. MMAs with scales and with a
+sparse A have files of their own.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tvm import tirx
+from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
@@ -70,8 +73,8 @@ def emit_mma(call: TilePrimitiveCall, copies: Any) -> list[Stmt]:
         raise Decline(f"The MMA into {d.source.name}: {error}") from error
     if mma.metadata is not None:
         return emit_sparse_mma(mma, kind, (left, right), copies)
-    swizzled = Swizzle.NONE not in (left.swizzle, right.swizzle)
-    if dtypes[2] == "float32" != dtypes[0] and swizzled:
+    theirs = all(map(_is_theirs, (a, b), (left, right)))
+    if dtypes[2] == "float32" != dtypes[0] and theirs:
         return [tile_call(call, *call.args, scope="thread", dispatch="tcgen05")]
     bits = instruction_descriptor((m, n, kind.k), mma, (left, right))
     issue = T.ptx[f"tcgen05.mma.cta_group::{ctas}.kind::{kind.kind}"]
@@ -86,3 +89,11 @@ def emit_mma(call: TilePrimitiveCall, copies: Any) -> list[Stmt]:
         statement = issue(base + columns, *operands, T.uint32(bits), *all_lanes, adds)
         statements.append(ir.written_at(ir.evaluate(statement), call.span))
     return statements
+
+
+def _is_theirs(region: TensorRegion, matrix: SharedMatrix) -> bool:
+    """Whether TVM's op schedule writes descriptors of an operand."""
+    if matrix.swizzle is Swizzle.NONE:
+        return False
+    start, _ = ir.ranges(region)[-1]
+    return not isinstance(start, int | tirx.IntImm) or int(start) % matrix.atom_columns == 0
