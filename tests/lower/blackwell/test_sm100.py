@@ -18,6 +18,7 @@ from tests.shared.lowered_programs import check, hinted, local_memory
 from tests.shared.sampling import sampled
 from tests.shared.tensor_memory_order import assert_lifetime_is_fenced
 from tests.shared.tile_programs.case import poisoned, precision, random_values, wide
+from tests.shared.tile_programs.sparse import few_bits
 from warploom import language as wl
 from warploom import programs
 from warploom.errors import Decline, TileProgramError
@@ -370,3 +371,44 @@ def test_control_flow(name, rng):
 def test_control_flow_that_is_declined(name):
     with pytest.raises(Decline, match=DECLINED[name]):
         lower(CONTROL[name]().func, ARCH)
+
+
+@pytest.mark.parametrize(
+    "size, tile, hints",
+    [
+        ((100, 72, 100), (64, 72, 32), {}),
+        ((130, 64, 96), (128, 64, 32), {"stages": 2}),
+        ((256, 64, 64), (128, 64, 32), {"cluster": (2, 1)}),
+        ((64, 32, 40), (64, 32, 8), {}),
+    ],
+)
+@pytest.mark.some(2)
+def test_float32_operands_are_multiplied_as_tf32(size, tile, hints, rng):
+    case = tile_programs.gemm(*size, tile, "float32")
+
+    def arguments(rng):
+        return [few_bits(one) for one in case.arguments(rng)]
+
+    check(dataclasses.replace(case, arguments=arguments), rng, arch=ARCH, **hints)
+
+
+@pytest.mark.parametrize("first", [0, 16, 48, 64, 80])
+@pytest.mark.some(2)
+def test_parts_of_tiles_begin_anywhere_in_an_atom(first, rng):
+    last = first + 64
+
+    @T.prim_func
+    def program(A: T.Buffer((128, 192), "float16"), B: T.Buffer((32, 192), "float16"),
+                C: T.Buffer((128, 32), "float32")):  # fmt: skip
+        T.device_entry()
+        T.cta_id([1])
+        A_s, B_s = wl.load(A[0:128, 0:192]), wl.load(B[0:32, 0:192])
+        acc = wl.gemm(A_s[0:128, first:last], B_s[0:32, first:last])
+        wl.store(C, (0, 0), acc)
+
+    def expected(arguments):
+        a, b = (one[:, first:last].astype(np.float64) for one in arguments[:2])
+        return {2: a @ b.T}
+
+    case = tile_programs.gemm(128, 32, 192, (128, 32, 64))
+    check(dataclasses.replace(case, func=program, expected=expected), rng, arch=ARCH)
