@@ -1,6 +1,7 @@
 """tcgen05.mma.sp: the metadata in tensor memory says which elements of K a sparse A holds.
 
-It lies where CUTLASS has it (``cute::UMMA::tmem_e_frg``): nobody has recorded a Blackwell GPU.
+It lies where CUTLASS has it (``cute::UMMA::tmem_e_frg``), and, of 8-bit and 16-bit elements, JAX's
+Pallas (``format_tcgen05_sparse_metadata``): nobody has recorded a Blackwell GPU.
 """
 
 import dataclasses

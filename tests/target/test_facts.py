@@ -137,6 +137,18 @@ def test_tcgen05_shapes_are_those_of_tvm(kind):
 
 
 @pytest.mark.parametrize("kind", TCGEN05_KINDS, ids=lambda kind: f"{kind.kind}-{kind.d[0]}")
+def test_tcgen05_shapes_with_a_sparse_a_are_those_of_tvm(kind):
+    for group, shape in enumerate(kind.shapes, 1):
+        m = max(shape.m)
+        for n in shape.n(m):
+            descriptors._check_tcgen05_mma_matrix_shape(
+                kind.kind, group, m, n, kind.sparse_k, True
+            )
+        with pytest.raises(ValueError, match="Invalid matrix shape"):
+            descriptors._check_tcgen05_mma_matrix_shape(kind.kind, group, m, n, kind.k, True)
+
+
+@pytest.mark.parametrize("kind", TCGEN05_KINDS, ids=lambda kind: f"{kind.kind}-{kind.d[0]}")
 def test_tcgen05_scales_and_majors_are_those_of_tvm(kind):
     for scale in kind.scales:
         theirs = descriptors._get_tcgen05_mma_scale_vec_size(kind.kind, scale.dtype)

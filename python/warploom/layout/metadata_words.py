@@ -11,8 +11,9 @@ of :mod:`warploom.sparse`:
 An instruction reads two columns of 8-bit elements, and one of wider ones; its sparsity selector
 then says which of a pair. Copies write four columns at a time.
 
-Sources: PTX ISA, "Sparse Matrices" of ``tcgen05.mma``; the pictures there agree with the layouts of
-CUTLASS for metadata in tensor memory.
+Sources: PTX ISA, "Sparse Matrices" of ``tcgen05.mma`` (which bits name which elements, and the
+selector); for the places in tensor memory ``cute::UMMA::tmem_e_frg`` of CUTLASS, and of 8-bit and
+16-bit elements also ``format_tcgen05_sparse_metadata`` of JAX's Pallas, which is the same.
 """
 
 from __future__ import annotations

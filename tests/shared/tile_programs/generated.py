@@ -82,7 +82,7 @@ class Draft:
         own = self.rng.spawn(1)[0]
         drawn = own.integers(5) == 0
         self.sparse = bool(self.sparse or drawn) and not (self.few or self.by_tma)
-        self.words = own.integers(3) == 0
+        self.words = own.integers(2) == 0
         if self.sparse:
             self.bk, step = max(self.bk, 64 if self.byte else 32), 16
         self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
