@@ -144,10 +144,12 @@ def _ladder(made: Mapping[str, str]) -> str:
         "|---|---|---|",
     ]
     for file, links in rows.items():
-        number, _, words = file.removesuffix(".md").partition("_")
+        number = file.partition("_")[0]
+        title = made["tutorials/" + next(iter(links.values()))].partition("\n")[0]
+        idea = title.partition(": ")[2]
         cells = [f"[{number}]({links[key]})" if key in links else ""
                  for key in ("hopper", "blackwell")]  # fmt: skip
-        text.append(f"| {words.replace('_', ' ')} | {cells[0]} | {cells[1]} |")
+        text.append(f"| {idea} | {cells[0]} | {cells[1]} |")
     listed = [link for key in ("hopper", "blackwell") for row in rows.values()
               if (link := row.get(key, "").removesuffix(".md"))]  # fmt: skip
     return "\n".join(text) + "\n" + _contents(listed)
