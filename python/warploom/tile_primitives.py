@@ -1,4 +1,4 @@
-"""Tile primitives beside those of TVM: scans, positions of extremes, sorts, atomic updates.
+"""Tile primitives beside those of TVM: scans, extremes, sorts, atomic updates, rows by index.
 
 They are operators of TVM like its own, ``Tx.cta.cumsum(dst, src, axis)``, so that scripts print and
 parse. :mod:`warploom.language.rules` says what is legal, :mod:`warploom.language.interpreter` what
@@ -18,6 +18,8 @@ SCANS = ("cumsum", "cumprod", "cummax", "cummin")
 POSITIONS = ("argmax", "argmin")
 #: Updates of global memory that no other update comes between.
 ATOMICS = ("atomic_add", "atomic_max", "atomic_min")
+#: Copies of rows of global memory that have an index each, to a tile and from one.
+GATHER, SCATTER = "gather", "scatter"
 
 
 def scan(dst: Any, src: Any, axis: int = -1, reverse: bool = False) -> list[Any]:
@@ -74,12 +76,36 @@ def atomic(dst: Any, src: Any) -> list[Any]:
     return [dst, src]
 
 
+def of_rows(dst: Any, src: Any, *rows: Any) -> list[Any]:
+    """``Tx.cta.gather`` and ``scatter``: rows of global memory that have an index each.
+
+    ``Tx.cta.gather(X_s, X[0:M, k : k + 64], lambda r: Token[r])`` loads row ``Token[r]`` of X into
+    row r of the tile X_s, and ``Tx.cta.scatter(C[0:M, 0:64], out, lambda r: Token[r])`` stores row
+    r of a tile there. A row outside of the tensor reads as 0, and is not stored.
+
+    Parameters
+    ----------
+    dst, src : Buffer or TensorRegion
+        A tile of two dimensions, and a region of global memory of the same dtype: its last
+        dimension has the columns, the others are whole.
+    rows : callable
+        From the number of a row of the tile to an index of the tensor: one for each of its
+        dimensions before the last. Rows that a kernel stores must differ.
+    """
+    from tvm.tirx.tile_primitive import LambdaExpr
+
+    places = [row if isinstance(row, LambdaExpr) else LambdaExpr(row) for row in rows]
+    return [dst, src, *places]
+
+
 #: Name -> what makes its arguments.
 BUILDERS: dict[str, Callable[..., list[Any]]] = {
     **dict.fromkeys(SCANS, scan),
     **dict.fromkeys(POSITIONS, position),
     "sort": sort,
     **dict.fromkeys(ATOMICS, atomic),
+    GATHER: of_rows,
+    SCATTER: of_rows,
 }
 
 

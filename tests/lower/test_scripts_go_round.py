@@ -43,6 +43,7 @@ PROGRAMS = {
     "rows": lambda: row_programs.layer_norm(5, 1000, 2, "float16"),
     "loaded rows": lambda: row_programs.masked_log_softmax(5, 96, 4, "float32"),
     "halves of rows": lambda: row_programs.gated(3, 72, 2, "float16"),
+    "rows by index": lambda: tile_programs.rows_by_index("ak", scatters=True, steps=3),
     "columns": lambda: row_programs.sums_of_columns(8, 40, 8, "float32"),
     "many rows": lambda: row_programs.softmax(40, 1024, 64, "float32"),
     **CONTROL,

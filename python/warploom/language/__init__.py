@@ -72,6 +72,10 @@ Statements
     Elementwise functions, into a tile.
 ``Tx.cta.sum max min``, ``argmax argmin``, ``cumsum cumprod cummax cummin``, ``sort``
     Reductions over ``axes=``, and what goes along an ``axis`` (:mod:`warploom.tile_primitives`).
+``Tx.cta.gather(tile, A[0:M, k : k + BK], lambda r: index[r])``, ``scatter(C[...], tile, ...)``
+    Rows of global memory that have an index each are loaded into a tile, or stored from one: with
+    a function for each dimension of the tensor before the last. A row outside of the tensor reads
+    as 0, and is not stored. Rows that are stored differ (:mod:`warploom.tile_primitives`).
 ``Tx.cta.atomic_add atomic_max atomic_min(C[region], tile)``
     Global memory is updated with a tile. Several CTAs may update one element.
 ``for i, j in T.grid(BM, BN): out[i, j] = ...``

@@ -171,8 +171,11 @@ def _swizzle(tile: Buffer) -> int:
 def tensor_map(
     buffer: Buffer, tile: Buffer, box: list[int], steps: list[int], context: DispatchContext
 ) -> Any:
-    """The tensor map of a copy."""
+    """The tensor map of a copy; copies of a kernel that need the same one share it."""
     swizzle = _swizzle(tile)
+    key = f"warploom.tensormap:{hash(buffer)}:{swizzle}:{box}:{steps}"
+    if (made := context.cache_get(key)) is not None:
+        return made
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     extents = list(reversed(buffer.shape))
     strides, stride = [], size
@@ -194,6 +197,7 @@ def tensor_map(
         T.tvm_kernel_replace_point()
 
     context.add_init_stmt(encode.body, host=True)
+    context.cache_set(key, described)
     return described
 
 

@@ -26,7 +26,10 @@ TABLE: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
         ("l2_auto", 0, ("copy_async",)),
         ("l2_strided", 0, ("copy_async",)),
     ),
-    "copy_gather": (("tma_gather4", 6, ("copy_async",)),),
+    "copy_gather": (
+        ("tma_gather4", 6, ("copy_async",)),
+        ("tma_scatter4", 6, ("copy_async",)),
+    ),
     "copy_strided": (("tma_strided", 5, ("copy_async",)),),
     "elementwise_fragment": (
         (

@@ -40,6 +40,8 @@ class Effects:
 _OPERANDS: dict[str, tuple[int, tuple[int, ...]]] = {
     "copy": (0, (1,)),
     "copy_async": (0, (1,)),
+    "gather": (0, (1,)),
+    "scatter": (0, (1,)),
     "gemm_async": (0, (1, 2)),
     "sum": (0, (1,)),
     "max": (0, (1,)),

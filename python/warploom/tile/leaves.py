@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
+from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.tile import ir
 from warploom.tile.effects import Effects, accumulates, effects, sparse_metadata
@@ -104,6 +104,32 @@ class Load(_Copying):
         """The tile that it fills, or fills a part of."""
         return self.to.source
 
+    @property
+    def place(self) -> set[Var]:
+        """Variables and buffers that say where it loads from, the tensor included."""
+        return ir.uses(self.source)
+
+
+class _OfRows(_Copying):
+    @property
+    def rows(self) -> tuple[LambdaExpr, ...]:
+        """An index for each dimension of the tensor before the last, from the row of the tile."""
+        return tuple(self.raw.args[2:])
+
+
+class Gather(_OfRows, Load):
+    """``gather``: a load of rows that have an index each; threads copy them."""
+
+    @property
+    def place(self) -> set[Var]:
+        """Variables and buffers that say where it loads from, the tensor included."""
+        return ir.uses(self.source) | self.place_of_rows
+
+    @property
+    def place_of_rows(self) -> set[Var]:
+        """Those that say which rows it loads."""
+        return set().union(*(ir.uses(row.pred) - set(row.vars) for row in self.rows))
+
 
 class Mma(_Primitive):
     """``gemm_async``: D = A B, or D += A B; A may be sparse, or A and B have scales."""
@@ -155,6 +181,10 @@ class Store(Copy):
     def of_registers(self) -> bool:
         """Whether registers hold the tile; otherwise shared memory does."""
         return not is_shared(self.source.source)
+
+
+class Scatter(_OfRows, Store):
+    """``scatter``: a store of rows that have an index each; those outside are not stored."""
 
 
 class Reduction(_Primitive):

@@ -45,12 +45,14 @@ from warploom.tile.leaves import (
     BarrierOperation,
     Block,
     Copy,
+    Gather,
     Load,
     Mma,
     Nest,
     Primitive,
     Reduction,
     Scalar,
+    Scatter,
     Statement,
     Store,
 )
@@ -58,6 +60,7 @@ from warploom.tile.mbarriers import INITIALISED, LOADING, read_operation
 from warploom.tile.nest import Part, read_nest
 from warploom.tile.primitives import op_name
 from warploom.tile.scopes import is_global, is_shared, is_tile
+from warploom.tile_primitives import GATHER, SCATTER
 
 
 class ForLoader(Statement):
@@ -278,6 +281,8 @@ def _view_of_primitive(raw: TilePrimitiveCall) -> Statement:
         return Mma(raw)
     if name in REDUCTIONS:
         return Reduction(raw)
+    if name in (GATHER, SCATTER):
+        return (Gather if name == GATHER else Scatter)(raw)
     if name not in _COPIES:
         return Primitive(raw)
     to, source = raw.args[0].source, raw.args[1].source

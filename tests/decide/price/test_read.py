@@ -156,6 +156,23 @@ def _copy(rows: int, columns: int, after: bool = False) -> object:
     return copied
 
 
+def test_rows_by_index_are_the_rows_of_a_tile() -> None:
+    """Gathered rows are requested one by one, as those of a box are; scattered ones are stored."""
+    case = tile_programs.rows_by_index("a", scatters=True, tile=(64, 64, 64), steps=3)
+    work = read(case.func)
+    gathered, other = sorted(work.loads, key=lambda load: load.tma)
+    assert (gathered.rows, gathered.row_bytes, gathered.tma) == (64, 128.0, False)
+    assert gathered.along[0] and (other.rows, other.row_bytes, other.tma) == (64, 128.0, True)
+    assert gathered.tile_bytes == 3 * 64 * 128
+    (stored,) = work.epilogue
+    assert (stored.rows, stored.columns) == (64, 64)
+    # As the loop of copies that the statement stands for.
+    alike = tile_programs.rows_by_index(
+        "a", scatters=True, tile=(64, 64, 64), steps=3, primitive=True
+    )
+    assert read(alike.func) == work
+
+
 def test_a_program_without_a_loop_is_priced_by_its_bytes() -> None:
     work = read(_copy(8192, 256))
     assert [load.total for load in work.loads] == [8192 * 256 * 2]

@@ -314,6 +314,15 @@ def own_barriers() -> Product:
     return CaseProduct(lambda: lower(case.func), "sm_90a", 64, 64, 128, case=case)
 
 
+def rows_by_index(arch: str) -> Product:
+    """A GEMM of gathered rows of A whose rows are scattered: two tiles of one CTA."""
+    case = tile_programs.rows_by_index(
+        "a", scatters=True, tile=(64, 32, 32), steps=5, out_dtype="float16", outside=False
+    )
+    func = hinted(case.func, ctas=1)
+    return CaseProduct(lambda: lower(func, arch), arch, 128, 32, 160, case=case)
+
+
 def stream_k() -> Product:
     """Three tiles of five steps for two CTAs, which share a tile; the first owns and waits."""
     case = tile_programs.gemm(150, 56, 320, (64, 64, 64), stages=3, out_dtype="float16")
@@ -405,6 +414,8 @@ PROGRAMS: dict[str, Callable[[], Product | Attention | Source]] = {
     "swap_ab": swap_ab,
     "stream_k": stream_k,
     "tile_counter": tile_counter,
+    "rows_by_index": lambda: rows_by_index("sm_90a"),
+    "rows_by_index_sm100": lambda: rows_by_index("sm_100a"),
     "reduce_in_clusters": reduce_in_clusters,
     "slice_k": slice_k,
     "ping_pong": ping_pong,

@@ -11,6 +11,7 @@ from tests.emulator.mutants.drawn_tiles import DRAWN_TILE_MUTANTS
 from tests.emulator.mutants.emitter import EMITTER_MUTANTS
 from tests.emulator.mutants.mutation import execute
 from tests.emulator.mutants.programs import PROGRAMS, Product, Source
+from tests.emulator.mutants.rows import ROW_MUTANTS
 from tests.emulator.mutants.shared_tiles import SHARED_TILE_MUTANTS
 from tests.emulator.mutants.sm90 import MUTANTS, Mutant
 from tests.emulator.mutants.sm90_programs import SM90_PROGRAM_MUTANTS
@@ -29,7 +30,7 @@ pytestmark = [
 ALL_MUTANTS = (
     *MUTANTS, *SM90_SMALL_MUTANTS, *SM90_PROGRAM_MUTANTS, *SHARED_TILE_MUTANTS,
     *DRAWN_TILE_MUTANTS, *SM100_MUTANTS,
-    *SM100_PROGRAM_MUTANTS, *EMITTER_MUTANTS,
+    *SM100_PROGRAM_MUTANTS, *EMITTER_MUTANTS, *ROW_MUTANTS,
 )  # fmt: skip
 #: A bug may need a certain schedule to show.
 SEEDS = (1, 2, 3)

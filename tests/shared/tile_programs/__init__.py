@@ -11,6 +11,7 @@ from tests.shared.tile_programs.epilogue import EPILOGUES, epilogue, row_sums, t
 from tests.shared.tile_programs.gemm import gemm
 from tests.shared.tile_programs.generated import random_program
 from tests.shared.tile_programs.quantised import block_scaled, dequantised, packed
+from tests.shared.tile_programs.rows import rows_by_index
 from tests.shared.tile_programs.scaled import scaled
 from tests.shared.tile_programs.several import grouped, side_by_side, swiglu
 from tests.shared.tile_programs.sparse import sparse_gemm
@@ -28,6 +29,7 @@ __all__ = [
     "packed",
     "random_program",
     "row_sums",
+    "rows_by_index",
     "scaled",
     "side_by_side",
     "sparse_gemm",

@@ -86,6 +86,11 @@ class Draft:
         if self.sparse:
             self.bk, step = max(self.bk, 64 if self.byte else 32), 16
         self.k = trips * self.bk if self.dynamic else self._ragged(trips, self.bk, step)
+        # So are rows that have an index each.
+        by_index = self.rng.spawn(1)[0]
+        self.gathers, self.scatters = (not self.by_tma and by_index.integers(5) == 0 for _ in "ab")
+        self.gathers &= not (self.trans_a or self.sparse)
+        self.in_loop = bool(by_index.integers(2))
         #: K of A and of its tile, as they are stored.
         self.held = (self.k // 2, self.bk // 2) if self.sparse else (self.k, self.bk)
         self.symbolic = not self.trans_a and pick(False, True)
@@ -217,6 +222,7 @@ def _main_loop(draft: Draft) -> None:
     scope = "shared" if d.sparse else scope
     # A tile may come in parts of some rows: all by TMA, or by threads.
     rows = 0 if d.trans_a or d.by_tma else d.pick(0, 0, 0, 1, 8, d.bm)
+    gathers = d.gathers
     _, a_bk = d.held
     a_tile = (a_bk, d.bm) if d.trans_a else (d.bm, a_bk)
     b_tile = (d.bk, d.bn) if d.trans_b else (d.bn, d.bk)
@@ -241,7 +247,19 @@ def _main_loop(draft: Draft) -> None:
     a_k = f"k * {a_bk} : k * {a_bk} + {a_bk}"
     a_at = f"{a_k}, {at['m']}" if d.trans_a else f"{at['m']}, {a_k}"
     b_at = f"{at['k']}, {at['n']}" if d.trans_b else f"{at['n']}, {at['k']}"
-    if rows:
+    if gathers:
+        count = d.rows * d.bm
+        d.parameters["OfA"] = f"T.Buffer(({count},), 'int32')"
+        d.values["OfA"] = lambda rng: rng.integers(-2, d.m + 2, count).astype(np.int32)
+        size = "m" if d.symbolic else d.m
+        if d.in_loop:
+            d.add(f"for r in T.serial({d.bm}):", f"    row: T.let = OfA[bi * {d.bm} + r]",
+                  f"    Tx.cta.copy_async(A_s[r : r + 1, 0:{a_bk}], A[row : row + 1, {a_k}])",
+                  indent=loop)  # fmt: skip
+        else:
+            place = f"lambda r: OfA[bi * {d.bm} + r]"
+            d.add(f"Tx.cta.gather(A_s, A[0:{size}, {a_k}], {place})", indent=loop)
+    elif rows:
         first = f"bi * {d.bm} + part * {rows}"
         d.add(f"for part in T.serial({d.bm // rows}):", indent=loop)
         d.add(f"Tx.cta.copy_async(A_s[part * {rows} : part * {rows} + {rows}, 0:{a_bk}], "
@@ -299,6 +317,9 @@ def _main_loop(draft: Draft) -> None:
 
     def model(s: Model) -> None:
         left = s["A"].T if d.trans_a else s["A"]
+        if gathers:
+            inside = ((s["OfA"] >= 0) & (s["OfA"] < d.m))[:, None]
+            left = np.where(inside, wide(left)[np.clip(s["OfA"], 0, d.m - 1)], 0)
         if d.sparse:
             rows = from_words(s["E"], d.dtype, d.k // 8)[: d.m] if d.words else s["E"]
             left = decompress(left, rows)
@@ -564,11 +585,23 @@ def _output(d: Draft) -> None:
     rows, columns = (f"{b} * {s} : {b} * {s} + {s}" for b, s in (("bi", d.bm), ("bj", d.bn)))
     update = f"Tx.cta.{updates}(C[{rows}, {columns}], out)"
     copy = d.pick(f"Tx.cta.copy(C[{rows}, {columns}], out)", "wl.store(C, (bi, bj), out)")
+    scatters = not d.scaled and d.scatters and not updates
+    if scatters:
+        count, size = d.rows * d.bm, "m" if d.symbolic else d.m
+        d.parameters["To"] = f"T.Buffer(({count},), 'int32')"
+        d.values["To"] = lambda rng: np.pad(
+            rng.permutation(d.m), (0, count - d.m), constant_values=-1
+        ).astype(np.int32)
+        copy = f"Tx.cta.scatter(C[0:{size}, {columns}], out, lambda r: To[bi * {d.bm} + r])"
     d.add(update if updates else copy)
     join = {"atomic_add": np.add, "atomic_max": np.maximum, "atomic_min": np.minimum}
 
     def result(s: Model) -> np.ndarray:
         new = s["acc"][: d.m, : d.n]
+        if scatters:
+            moved = np.empty_like(new)
+            moved[s["To"][: d.m]] = new
+            return moved
         return new if updates is None else join[updates](new, wide(s["C"]))
 
     d.outputs["C"] = result

@@ -144,7 +144,8 @@ class StepLoads:
             return (id(visit),), load._replace(policy=policy_of(visit))
         rows = self._rows(tile, part)
         load = _load(part, rows, self.visits, self.cluster, self.steps, times)
-        load = self._at_taps(load, tile, part)._replace(policy=policy_of(visit))
+        by_tma = not isinstance(visit.statement, views.Gather)
+        load = self._at_taps(load, tile, part)._replace(policy=policy_of(visit), tma=by_tma)
         if load.of_taps or part.moves[-1] & self.loops:
             row, step = part.shape[-1] * part.size, part.extents[-1] * part.size
             load = load._replace(cut=cut_rows(row, step))

@@ -11,7 +11,7 @@ from tvm.tirx import Buffer
 
 from warploom.decide.price.chunks import alignment, store_lines
 from warploom.decide.price.matrices import Part
-from warploom.decide.price.visits import Visit, Visits
+from warploom.decide.price.visits import Visit, Visits, as_rows
 from warploom.decide.price.work import CHUNK_COLUMNS, LINE_BYTES, TileOut
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.tile import ir
@@ -53,7 +53,9 @@ class _Results:
             if isinstance(statement, views.Copy) and is_global(statement.to.source):
                 source = statement.source
                 extents = [int(extent) for _, extent in ir.ranges(source)]
-                part = Part.of(statement.to, self.visits)
+                scattered = isinstance(statement, views.Scatter)
+                to = as_rows(statement) if scattered else statement.to
+                part = Part.of(to, self.visits)
                 stored.append(self._stored(part, extents, source.source, visit.times))
             elif isinstance(statement, views.Nest):
                 stored += self._stores_of(visit)

@@ -14,6 +14,7 @@ from tvm.tirx import Var
 
 from warploom.decide.price.values import Dependence, Values
 from warploom.errors import Decline
+from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
 from warploom.tile.statement import (
@@ -21,6 +22,7 @@ from warploom.tile.statement import (
     Branch,
     Copy,
     ForLoader,
+    Gather,
     Load,
     Loop,
     Mma,
@@ -28,6 +30,7 @@ from warploom.tile.statement import (
     Primitive,
     Reduction,
     Scalar,
+    Scatter,
     Statement,
     While,
     walk,
@@ -212,15 +215,29 @@ def _defined(program: TileProgram) -> frozenset[Var]:
 
 
 def loaded(statement: Statement) -> tuple[TensorRegion, TensorRegion] | None:
-    """What a statement loads into a tile by TMA, and from where; None for any other statement.
+    """What a statement loads into a tile ahead, and from where; None for any other statement.
 
-    Loads whose barriers the author handles count as those that passes see to.
+    Loads whose barriers the author handles count as those that passes see to. Rows that have an
+    index each count as rows that follow each other: each is a request of its own in either case.
     """
+    if isinstance(statement, Gather):
+        return statement.to, as_rows(statement)
     if isinstance(statement, Load):
         return statement.to, statement.source
     if isinstance(statement, ForLoader) and statement.copies:
         return statement.raw.args[0], statement.raw.args[1]
     return None
+
+
+def as_rows(copy: Gather | Scatter) -> TensorRegion:
+    """As many rows of the tensor as a gather or a scatter copies, from where the first row is."""
+    gathers = isinstance(copy, Gather)
+    tile, tensor = (copy.to, copy.source) if gathers else (copy.source, copy.to)
+    count = ir.ranges(tile)[0][1]
+    changes = [bool(ir.uses(rows.pred) & set(rows.vars)) for rows in copy.rows]
+    wide = changes.index(True) if any(changes) else len(changes) - 1
+    places = [(rows.apply([0]), count if d == wide else 1) for d, rows in enumerate(copy.rows)]
+    return ir.region(tensor.source, *places, ir.ranges(tensor)[-1])
 
 
 def copied(statement: Statement) -> TensorRegion | None:

@@ -16,6 +16,7 @@ from warploom.errors import IllegalCombination, TileProgramError
 from warploom.language.interpreter.barriers import complete_bytes
 from warploom.language.interpreter.order import ORDERED
 from warploom.language.interpreter.region import Region
+from warploom.language.interpreter.rows import ROWS
 from warploom.language.interpreter.running import Running
 from warploom.language.rules.calls import require_primitive
 from warploom.language.rules.operands import (
@@ -191,6 +192,7 @@ def _silu(x: np.ndarray) -> np.ndarray:
 _arithmetic = partial(partial, _elementwise)
 PRIMITIVES: dict[str, Callable[[Running, list[Any]], None]] = {
     **ORDERED,
+    **ROWS,
     "copy": _copy,
     "copy_async": _copy,
     "gemm_async": _gemm_async,

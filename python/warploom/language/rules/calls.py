@@ -30,11 +30,20 @@ from warploom.language.rules.order import (
     require_sort,
 )
 from warploom.language.rules.ranges import require_region
+from warploom.language.rules.rows import require_rows, require_whole
 from warploom.language.rules.scales import require_scaled_gemm
 from warploom.language.rules.scopes import TILES
 from warploom.tile.effects import sparse_metadata
 from warploom.tile.primitives import is_scaled
-from warploom.tile_primitives import ATOMICS, BLOCKS, BUILDERS, POSITIONS, SCANS
+from warploom.tile_primitives import (
+    ATOMICS,
+    BLOCKS,
+    BUILDERS,
+    GATHER,
+    POSITIONS,
+    SCANS,
+    SCATTER,
+)
 
 #: Element-wise primitives, which take tiles and numbers.
 ELEMENTWISE = (
@@ -104,6 +113,9 @@ def check_call(known: Known, lifetimes: Lifetimes, certain: bool, call: TilePrim
         require_sort(operands, int(call.args[2]))
     elif name in ATOMICS:
         require_atomic(name, *operands)
+    elif name in (GATHER, SCATTER):
+        require_rows(name, *operands, [len(row.vars) for row in call.args[2:]])
+        require_whole(name, regions[name == GATHER])
     elif name == "zero":
         operands[0].require_tile("the destination of zero")
     else:

@@ -24,7 +24,7 @@ from tvm.tirx import Var
 from warploom.target.tcgen05 import PAIR
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
-from warploom.tile.statement import Branch, Load, Loop, Statement
+from warploom.tile.statement import Branch, Gather, Load, Loop, Statement
 
 #: Numbers of the dimensions along which the CTAs of a cluster differ.
 Dimensions = frozenset[int]
@@ -202,6 +202,8 @@ def peers_of(load: Load, program: TileProgram, differs: Dimensions, rows: int) -
     Peers or None
         As many as the rows of the tile, or of the part that is loaded, divide among; None for one.
     """
+    if isinstance(load, Gather):
+        return None  # threads copy to their own CTA alone
     shape = cluster_shape(program)
     alike = sorted(set(range(len(shape))) - differs - depends_on(load.source, dependence(program)))
     height = int(ir.ranges(load.to)[0][1])

@@ -14,7 +14,7 @@ from warploom.lower.analysis.clusters import Pairs, Peers, writers
 from warploom.lower.analysis.shared_tiles import stacked, tile_bytes
 from warploom.target.tcgen05 import PAIR
 from warploom.tile.scopes import is_shared
-from warploom.tile.statement import Block, Load, Loop
+from warploom.tile.statement import Block, Load, Loop, Statement
 
 
 def mbarriers(name: str, count: int) -> Buffer:
@@ -100,8 +100,8 @@ class RingUse:
     last: int
     loop: Loop | None
 
-    def has(self, load: Load) -> bool:
-        """Whether a load is one of these."""
+    def has(self, load: Statement) -> bool:
+        """Whether a statement is one of the loads."""
         return any(own.same_as(load.raw) for own in self.loads)
 
     def is_in(self, statements: Block) -> bool:

@@ -22,12 +22,16 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.lower.analysis.consumers import consumers
 from warploom.lower.analysis.rings import Ring
+from warploom.lower.emit.gather_rows import Copiers, RowCopy
 from warploom.lower.emit.threads import thread_in_warpgroup
 from warploom.lower.emit.wide_dimensions import wide_dimensions
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.annotations import BY_THREADS
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
+from warploom.tile.statement import view
+from warploom.tile_primitives import GATHER
 
 #: Bytes that ``cp.async`` copies (PTX ISA, "cp.async").
 _COPIED_BYTES = (16, 8, 4)
@@ -37,20 +41,31 @@ _UNROLLED = 8
 
 def is_by_threads(load: TilePrimitiveCall) -> bool:
     """Whether threads copy what a load asks for."""
-    return BY_THREADS in load.config
+    return BY_THREADS in load.config or op_name(load) == GATHER
 
 
-def arrivals(ring: Ring, program: TileProgram) -> int:
-    """Arrivals at ``full`` for each stage: of threads that copy, and of the one that asks TMA."""
-    threads = [load for load in ring.loads if is_by_threads(load)]
-    one = len(threads) < len(ring.loads)
-    return one + (consumers(program) * SM90A.warpgroup if threads else 0)
+def arrivals(ring: Ring, threads: int) -> int:
+    """Arrivals at ``full`` for each stage: of the threads that copy, and of one that asks TMA."""
+    by_threads = [load for load in ring.loads if is_by_threads(load)]
+    one = len(by_threads) < len(ring.loads)
+    return one + (threads if by_threads else 0)
 
 
 def arrive_copied(ring: Ring, stage: Any) -> list[Stmt]:
-    """Each thread: arrive at ``full`` when its copies are complete."""
+    """Each thread: arrive at ``full`` when its copies are complete, stores included."""
+    return [see_copied(), arrive_gathered(ring, stage)]
+
+
+def arrive_gathered(ring: Ring, stage: Any) -> Stmt:
+    """Each thread: arrive at ``full`` when its ``cp.async`` are complete."""
     arrive = T.ptx["cp.async.mbarrier.arrive.noinc.shared::cta.b64"](ir.address(ring.full, stage))
-    return [see_copied(), ir.evaluate(arrive)]
+    return ir.evaluate(arrive)
+
+
+def computing_copiers(program: TileProgram) -> Copiers:
+    """All threads that compute."""
+    thread = program.var("warpgroup") * SM90A.warpgroup + thread_in_warpgroup(program)
+    return Copiers(thread, consumers(program) * SM90A.warpgroup)
 
 
 def see_copied() -> Stmt:
@@ -58,8 +73,11 @@ def see_copied() -> Stmt:
     return ir.evaluate(T.ptx.fence.proxy.async_.shared__cta())
 
 
-def copied_elements(to: TensorRegion, source: TensorRegion) -> int:
-    """Elements that a thread copies by one ``cp.async``; 0 where none can."""
+def copied_elements(to: TensorRegion, source: TensorRegion, rows_fit: bool = False) -> int:
+    """Elements that a thread copies by one ``cp.async``; 0 where none can.
+
+    ``rows_fit`` says that rows of the tensor are known to have multiples of 16 bytes.
+    """
     buffer = source.source
     bits = tvm.DataType(str(buffer.dtype)).bits
     plain = not len(buffer.strides) and ir.is_constant(buffer.elem_offset, 0)
@@ -69,7 +87,7 @@ def copied_elements(to: TensorRegion, source: TensorRegion) -> int:
     analyzer = Analyzer()
     for size in _COPIED_BYTES if plain and along else ():
         unit = size * 8 // bits
-        places = [buffer.shape[-1], first, extent, into]
+        places = [first, extent, into, *([] if rows_fit else buffer.shape[-1:])]
         if unit and all(
             analyzer.can_prove(T.floormod(ir.as_expr(place, "int32"), unit) == 0)
             for place in places
@@ -82,6 +100,10 @@ def copies_by_threads(
     load: TilePrimitiveCall, ring: Ring, stage: Any, program: TileProgram
 ) -> list[Stmt]:
     """Copies of one load into a stage, for all computing threads together."""
+    if op_name(load) == GATHER:
+        rows = RowCopy(view(load), computing_copiers(program))
+        held, found = rows.find()
+        return [*found, *rows.copy(ring, stage, held)]
     to, source = load.args[:2]
     unit = copied_elements(to, source)
     made = (
@@ -123,10 +145,10 @@ def _asynchronously(
     extents = [int(extent) for _, extent in ir.ranges(to)]
     extents[-1] //= unit
     total = functools.reduce(lambda a, b: a * b, extents)
-    threads = consumers(program) * SM90A.warpgroup
-    thread = program.var("warpgroup") * SM90A.warpgroup + thread_in_warpgroup(program)
+    copiers = computing_copiers(program)
+    threads = copiers.count
     round_ = Var("round", "int32")
-    rest: Any = round_ * threads + thread
+    rest: Any = round_ * threads + copiers.thread
     inside_tile = rest < total
     places: list[Any] = []
     for number, extent in reversed(list(enumerate(extents))):

@@ -53,9 +53,8 @@ def copies(
     source = load.args[1]
     destination = ir.ranges(load.args[0])
     if is_by_threads(load):
-        raise Decline(
-            f"{load.config[BY_THREADS]} Threads copy it, and the thread that loads cannot alone."
-        )
+        reason = load.config.get(BY_THREADS, f"Rows of {source.source.name} have an index each.")
+        raise Decline(f"{reason} Threads copy it, and the thread that loads cannot alone.")
     require_tma(source, f"which {tile.name} is loaded from")
     group = gathered(load, ring.loads)
     if group is not None:
@@ -99,7 +98,7 @@ def _gather(
     (start, _), columns = ir.ranges(group[0].args[0])
     to = ir.region(ring.tiles[tile], (stage, 1), (start, GATHERED), columns)
     _, of_source = ir.ranges(load.args[1])
-    source = ir.region(load.args[1].source, (first, 1), of_source)
+    source = ir.region(load.args[1].source, (first, GATHERED), of_source)
     made = _by_atoms(to, source, 1, shared_matrix(tile), config)
     return [ir.written_at(statement, load.span) for statement in made]
 

@@ -100,7 +100,8 @@ def multistage(program: TileProgram) -> TileProgram:
     computing = Consumer(program, plan, at, supply).run()
     waiting, program = wait_and_prefetch_l2(program, plan, _is_loading(program))
     role = ThreadRole("compute", consumers(program), one_thread=False)
-    inits = [barriers.initialise(ring.full, arrivals(ring, program)) for ring in plan.rings]
+    threads = consumers(program) * SM90A.warpgroup
+    inits = [barriers.initialise(ring.full, arrivals(ring, threads)) for ring in plan.rings]
     inits += initialisations(program)
     body = [
         *map(tirx.AllocBuffer, plan.buffers()),
@@ -119,7 +120,6 @@ def multistage(program: TileProgram) -> TileProgram:
             for statement in body
         ]
     attrs = (*program.attrs, launch_bounds(program))
-    threads = consumers(program) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
     require_accumulators(program, at_launch)
     require_mmas(program, at_launch)
@@ -161,9 +161,9 @@ def _ahead(use: RingUse) -> _Ahead | None:
     needed: set[Var] = set()
     for statement in reversed(use.block):
         match statement:
-            case Load(source=source) if use.has(statement):
+            case Load(place=place) if use.has(statement):
                 kept.append(statement)
-                needed |= ir.uses(source)
+                needed |= place
             case Scalar(variable=variable) if variable in needed:
                 kept.append(statement)
                 needed |= ir.uses(statement.raw)

@@ -29,6 +29,7 @@ from warploom.lower.analysis.plan_pipeline import plan_pipeline
 from warploom.lower.analysis.rings import PipelinePlan, Ring
 from warploom.lower.emit import barriers
 from warploom.lower.emit.barriers import positions
+from warploom.lower.emit.copy_by_threads import arrivals as arrivals_of
 from warploom.lower.emit.handed_out import tiles_handed_out
 from warploom.lower.emit.named_barriers import one_consumer
 from warploom.lower.emit.next_kernel import let_next_start
@@ -45,7 +46,7 @@ from warploom.tile.roles import ThreadRole
 from warploom.tile.statement import ForLoader, Load, Loop
 
 #: Warps of the loading warpgroup: the one that loads, and the one that draws tiles.
-_LOADS, _ASKS = range(2)
+_LOADS, _ASKS = 0, SM90A.warpgroup // SM90A.warp - 1
 
 
 def specialize_warps(program: TileProgram) -> TileProgram:
@@ -64,14 +65,17 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         tirx.AllocBuffer(b) for ring in plan.rings for b in (ring.full, ring.empty)
     ]
     shared += consumer_tiles(program, plan)
-    producing = ir.renewed(Producer(program, plan).run())
+    producer = Producer(program, plan, _gathering_warps(program))
+    producing = ir.renewed(producer.run())
+    one_thread = producer.copiers is None
     consuming = Consumer(program, plan, positions(plan), _FromProducer(program, plan)).run()
-    drawn = _tile_counter(program, count)
+    drawn = _tile_counter(program, count, 1 if one_thread else _gathering_warps(program))
     if drawn:
-        producing = drawn.follow(producing, "loading")
+        producing = drawn.follow(producing, "loading", warp=not one_thread)
         consuming = drawn.follow(consuming, "computing", warp=True)
         shared += drawn.allocate()
-    loads, computes = ThreadRole("load"), ThreadRole("compute", count, one_thread=False)
+    loads = ThreadRole("load", one_thread=one_thread)
+    computes = ThreadRole("compute", count, one_thread=False)
     elected = _elected(program, _LOADS)
     threads = (count + 1) * SM90A.warpgroup
     at_launch = launch_registers(program, threads)
@@ -87,9 +91,15 @@ def specialize_warps(program: TileProgram) -> TileProgram:
         for ring, users in {
             use.ring.name: (use.ring, readers(use, program)) for use in plan.uses
         }.values()
-        for barrier, arrivals in ((ring.full, 1), (ring.empty, users * ring.shared_by))
+        for barrier, arrivals in (
+            (ring.full, arrivals_of(ring, _gathering_warps(program) * SM90A.warp)),
+            (ring.empty, users * ring.shared_by),
+        )
     ] + initialisations(program)
-    first, roles = ir.when(elected, loads.mark(producing)), (loads, computes)
+    loading = loads.mark(producing)
+    gathering = program.var("warp_in_warpgroup") < _gathering_warps(program)
+    first = ir.when(elected if one_thread else gathering, loading)
+    roles: tuple[ThreadRole, ...] = (loads, computes)
     if drawn:
         inits += drawn.initialise()
         asks = ThreadRole("schedule")
@@ -120,8 +130,8 @@ def specialize_warps(program: TileProgram) -> TileProgram:
     )
     attrs = (*program.attrs, launch_bounds(program))
     return program.replace(ids=ids, body=tuple(body), attrs=attrs, roles=roles).decided(
-        f"roles: one loading warp with {registers[0]} registers a thread, {count} computing "
-        f"warpgroups with {registers[1]}",
+        f"roles: one loading {'warp' if one_thread else 'warpgroup'} with {registers[0]} "
+        f"registers a thread, {count} computing warpgroups with {registers[1]}",
         *describe(program, threads),
         *plan.describe(),
         *([drawn.describe()] if drawn else []),
@@ -133,15 +143,21 @@ def _elected(program: TileProgram, warp: int) -> Any:
     return T.And(program.var("warp_in_warpgroup") == warp, T.cuda.elect_sync() != T.uint32(0))
 
 
-def _tile_counter(program: TileProgram, count: int) -> TileCounter | None:
+def _gathering_warps(program: TileProgram) -> int:
+    """Warps that gather rows; where tiles are drawn, the last of the warpgroup draws them."""
+    return SM90A.warpgroup // SM90A.warp - (tiles_handed_out(program) is not None)
+
+
+def _tile_counter(program: TileProgram, count: int, loading: int) -> TileCounter | None:
     """The tiles that are drawn from a counter; None where every CTA knows its tiles.
 
-    The threads that load and draw, and the warps of ``count`` warpgroups, read which is next.
+    The thread that draws, ``loading`` threads or warps, and the warps of ``count`` warpgroups read
+    which is next.
     """
     tiles = tiles_handed_out(program)
     if tiles is None:
         return None
-    return TileCounter(program, tiles, 2 + count * SM90A.warpgroup // SM90A.warp)
+    return TileCounter(program, tiles, 1 + loading + count * SM90A.warpgroup // SM90A.warp)
 
 
 def _set_registers(direction: str, registers: int, moves: bool) -> list[Stmt]:

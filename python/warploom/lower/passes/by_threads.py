@@ -22,8 +22,9 @@ from warploom.tile import ir
 from warploom.tile.annotations import BY_THREADS, MBAR
 from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.scopes import is_global, is_shared
+from warploom.tile_primitives import GATHER, SCATTER
 
-_COPIES = ("copy", "copy_async")
+_COPIES = ("copy", "copy_async", GATHER, SCATTER)
 
 
 def by_threads(call: TilePrimitiveCall, operands: Container[Buffer]) -> TilePrimitiveCall:

@@ -21,7 +21,7 @@ from warploom.lower.analysis.layouts import has_layout
 from warploom.lower.emit.prints import through_shared
 from warploom.lower.nests.forms import plain_nests
 from warploom.lower.passes.by_threads import by_threads
-from warploom.lower.passes.copy_loops import copy_loops
+from warploom.lower.passes.copy_loops import RowCopies, copy_loops
 from warploom.lower.passes.flat_fragments import flat_fragments, is_deep
 from warploom.lower.passes.order import is_of_order, plain_order
 from warploom.lower.passes.parts_of_tiles import (
@@ -130,7 +130,8 @@ def canonicalize(program: TileProgram) -> TileProgram:
             return primitive
         return _copy(by_threads(primitive, operands), held, program.arch)
 
-    copies = copy_loops(through_shared(program.body), gathers=program.tensor_memory)
+    way = RowCopies(program.tensor_memory, program.arch == SM90A.name)
+    copies, decided = copy_loops(through_shared(program.body), way)
     body = tuple(
         tvm_ffi.structural_map(plain_nest, (TilePrimitiveCall, call), order="pre")
         for plain_nest in plain_nests(copies)
@@ -139,7 +140,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
     program = flat_fragments(program.replace(body=tuple(body)))
     plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, program.block))))
     plain = through_registers(plain)
-    return plain.replace(in_place=in_place(plain))
+    return plain.replace(in_place=in_place(plain)).decided(*decided)
 
 
 def _fixed_extents(statement: Statement) -> Stmt:

@@ -1,30 +1,40 @@
 """Loops of copies, each of some rows of a tile: pages of a KV cache, gathered and scattered rows.
 
 Loads of whole swizzle atoms of rows are written one after the other, and go by TMA into one stage.
-So are loads of single rows of a matrix for MMAs of Blackwell, where TMA gathers four at a time.
-Copies of fewer rows, and those of tiles in registers, are one nest over all rows of the tile.
+So are loads of single rows of a matrix for MMAs of Blackwell, where TMA gathers four at a time. On
+Hopper loads of fewer rows are a ``gather``, which warps that load carry out
+(:mod:`warploom.lower.passes.row_copies`). Other copies of fewer rows, and those of tiles in
+registers, are one nest over all rows of the tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import TensorRegion
+from tvm.ir import TensorLoad, TensorRegion
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Stmt, Var
 
 from warploom.layout.smem_matrix import ATOM_ROWS
 from warploom.lower.analysis.tma_regions import why_not_tma
+from warploom.lower.passes.row_copies import (
+    as_loop,
+    as_one,
+    of_rows,
+    why_by_elements,
+    why_not_ahead,
+)
 from warploom.ops.copy_gather import GATHERED
 from warploom.target import Swizzle
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_tile
-from warploom.tile.statement import Copy, Load, Loop, Scalar, Statement, block
+from warploom.tile.statement import Block, Copy, Load, Loop, Scalar, Statement, block
 
 #: Copies of a loop that are written one after the other, at most.
 MOST_COPIES = 64
@@ -32,23 +42,122 @@ MOST_COPIES = 64
 MOST_ROWS = 256
 
 
-def copy_loops(body: tuple[Stmt, ...], gathers: bool = False) -> tuple[Stmt, ...]:
-    """The statements with such loops rewritten, at any depth.
+@dataclass(frozen=True)
+class RowCopies:
+    """What an architecture does about rows that have an index each.
+
+    Attributes
+    ----------
+    in_fours : bool
+        Whether TMA gathers rows of a matrix, four at a time.
+    ahead : bool
+        Whether warps that load do so, by ``gather``.
+    """
+
+    in_fours: bool = False
+    ahead: bool = False
+
+
+def copy_loops(
+    body: tuple[Stmt, ...], way: RowCopies | None = None
+) -> tuple[tuple[Stmt, ...], list[str]]:
+    """The statements with such loops rewritten, at any depth, and what was decided.
 
     Parameters
     ----------
-    gathers : bool
-        Whether TMA gathers rows of a matrix, four at a time.
+    way : RowCopies, optional
+        Without it threads that compute copy single rows.
     """
+    work = _Work(way or RowCopies(), block(body), [])
+    return tuple(work.statement(one, work.program) for one in work.program), work.decided
 
-    def rewritten(statement: Statement) -> Stmt:
+
+@dataclass(frozen=True)
+class _Work:
+    way: RowCopies
+    program: Block
+    decided: list[str]
+
+    def statement(self, statement: Statement, siblings: Block) -> Stmt:
+        """A statement of a block, rewritten."""
+        if of_rows(statement.raw):
+            (loop,) = block([as_loop(statement.raw)])
+            return self.loop(loop, statement.raw, siblings) or loop.raw
         if isinstance(statement, Loop) and not statement.pipelined:
-            copies = _copies_of(statement)
-            if copies is not None:
-                return _rewritten(statement, copies, gathers)
-        return statement.with_each(rewritten)
+            made = self.loop(statement, statement.raw, siblings)
+            if made is not None:
+                return made
+        return statement.with_each(
+            lambda inner: self.statement(
+                inner, next(own for own in statement.blocks if any(one is inner for one in own))
+            )
+        )
 
-    return tuple(rewritten(statement) for statement in block(body))
+    def loop(self, loop: Loop, author: Stmt, siblings: Block) -> Stmt | None:
+        """What copies of a loop become; None if it has others. ``author`` is its statement."""
+        if _copies_of(loop) is None:
+            return None
+        loop = _with_values(loop)
+        copies = _copies_of(loop)
+        if not all(isinstance(copy, Load) for copy in copies):
+            scatters = self._scatters(loop, copies)
+            return _as_nests(loop, copies) if scatters is None else ir.seq(scatters)
+        if all(_whole_atoms(loop, copy) for copy in copies):
+            few = int(loop.extent) * len(copies) <= MOST_COPIES
+            return ir.seq(_one_after_the_other(loop)) if few else loop.raw
+        if self.way.in_fours and all(_are_gathered(loop, copy) for copy in copies):
+            return ir.seq(_one_after_the_other(loop))
+        gathers = self._gathers(loop, copies, author, siblings) if self.way.ahead else None
+        return _as_nests(loop, copies) if gathers is None else ir.seq(gathers)
+
+    def _scatters(self, loop: Loop, copies: list[Copy | Load]) -> list[Stmt] | None:
+        """A scatter for each copy; None if elements of one are stored where threads hold them."""
+        table, made = _values(loop), []
+        for copy in copies:
+            rows = _rows(loop, copy.source) if is_global(copy.to.source) else None
+            call = None
+            if table is not None and rows is not None:
+                call = as_one(loop, copy, table, rows)
+            if call is None:
+                return None
+            (scatter,) = block([call])
+            reason = why_by_elements(scatter, self.program, self.way.in_fours)
+            if reason is not None:
+                self.decided.append(
+                    f"rows of {scatter.source.source.name} into {scatter.to.source.name}: stored "
+                    f"by element, as {reason}"
+                )
+                return None
+            made.append(call)
+        return made
+
+    def _gathers(
+        self, loop: Loop, loads: list[Load], author: Stmt, siblings: Block
+    ) -> list[Stmt] | None:
+        """A gather for each load; None if warps that load cannot do one, with the reason noted."""
+        table, made = _values(loop), []
+        for load in loads:
+            rows = _rows(loop, load.to)
+            call = None
+            if table is not None and rows is not None:
+                call = as_one(loop, load, table, rows)
+            if call is None:
+                return None
+            (gather,) = block([call])
+            reason = why_not_ahead(gather, author, siblings, self.program)
+            if reason is not None:
+                self.decided.append(
+                    f"rows of {load.source.source.name} into {load.tile.name}: copied by threads "
+                    f"that compute, as {reason}"
+                )
+                return None
+            made.append(gather)
+        for gather in made:
+            self.decided.append(
+                f"rows of {gather.source.source.name} into {gather.tile.name}: gathered ahead, "
+                "16 bytes a thread (cp.async)"
+            )
+        return [gather.raw for gather in made]
 
 
 def _copies_of(loop: Loop) -> list[Copy | Load] | None:
@@ -61,18 +170,37 @@ def _copies_of(loop: Loop) -> list[Copy | Load] | None:
     return copies if copies and not others and int(loop.extent) > 0 else None
 
 
-def _rewritten(loop: Loop, copies: list[Copy | Load], gathers: bool) -> Stmt:
+def _with_values(loop: Loop) -> Loop:
+    """The loop without variables that an iteration defines and sets once: they are values."""
+    scalars = [one for one in loop.body if isinstance(one, Scalar)]
+    defined = {one.variable for one in scalars if one.allocates}
+    for variable in list(defined):
+        if sum(one.variable.same_as(variable) for one in scalars if not one.defines) != 1:
+            defined.discard(variable)
+    if not defined:
+        return loop
+    values: dict[Var, Any] = {}
+
+    def value(load: TensorLoad) -> Any:
+        return values.get(load.source, load)
+
+    kept: list[Stmt] = []
+    for one in loop.body:
+        raw = ir.map_nodes(one.raw, {TensorLoad: value}, {})
+        if isinstance(one, Scalar) and one.variable in defined:
+            if isinstance(raw, tirx.BufferStore):
+                values[one.variable] = raw.value
+        else:
+            kept.append(raw)
+    (made,) = block([ir.with_body(loop.raw, kept)])
+    return made
+
+
+def _as_nests(loop: Loop, copies: list[Copy | Load]) -> Stmt:
+    """A nest for each copy of a loop; the loop if one is none."""
     table = _values(loop)
     nests = [] if table is None else [_as_nest(loop, copy, table) for copy in copies]
-    loads = all(isinstance(copy, Load) for copy in copies)
-    if loads and all(_whole_atoms(loop, copy) for copy in copies):
-        if int(loop.extent) * len(copies) <= MOST_COPIES:
-            return ir.seq(_one_after_the_other(loop))
-    elif gathers and loads and all(_are_gathered(loop, copy) for copy in copies):
-        return ir.seq(_one_after_the_other(loop))
-    elif nests and all(nest is not None for nest in nests):
-        return ir.seq(nests)
-    return loop.raw
+    return ir.seq(nests) if nests and all(nest is not None for nest in nests) else loop.raw
 
 
 def _one_after_the_other(loop: Loop) -> Iterator[Stmt]:

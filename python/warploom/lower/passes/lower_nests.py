@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.ir import Range, TensorLoad
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, ForKind, Stmt, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline, IllegalCombination
 from warploom.layout.fragment import wgmma_accumulator
@@ -46,6 +47,7 @@ from warploom.lower.nests.transposed_bytes import transposed_bytes
 from warploom.lower.nests.wide_accesses import for_neighbours
 from warploom.lower.nests.word_loads import in_shared_words
 from warploom.lower.passes.parts_of_tiles import NEUTRAL
+from warploom.lower.stores.scattered_store import scatter_chunk
 from warploom.ops.register_tile import LANES, Threads
 from warploom.tile import ir
 from warploom.tile.assumption import read_assumption
@@ -54,7 +56,16 @@ from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram
 from warploom.tile.scalar import bound_of
 from warploom.tile.scopes import is_global, is_shared, is_single, is_tile
-from warploom.tile.statement import Block, Loop, Nest, Reduction, Statement, While
+from warploom.tile.statement import (
+    Block,
+    Loop,
+    Nest,
+    Reduction,
+    Scatter,
+    Statement,
+    While,
+    view,
+)
 
 #: Bytes that one thread writes to shared memory at a time.
 _VECTOR_BYTES = 16
@@ -82,7 +93,18 @@ def lower_nests(program: TileProgram) -> TileProgram:
     body = _block(program.block, context)
     if context.flat:
         body = [_declare(statement, context.flat) for statement in body]
+    body = [_scattered(statement, program) for statement in body]
     return program.replace(body=(*may_write(program), *body))
+
+
+def _scattered(statement: Stmt, program: TileProgram) -> Stmt:
+    """A statement in which threads store the chunks whose rows have an index each."""
+
+    def call(primitive: TilePrimitiveCall) -> Stmt:
+        one = view(primitive)
+        return scatter_chunk(one, program) if isinstance(one, Scatter) else primitive
+
+    return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="post")
 
 
 @dataclass

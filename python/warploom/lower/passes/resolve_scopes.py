@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
-from tvm.tirx.tile_primitive import TilePrimitiveCall
+from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.layout.fragment import single_fragment
@@ -36,7 +36,7 @@ from warploom.tile.primitives import is_scaled, op_name, tile_call
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_single
 from warploom.tile.statement import Load, Mma, Nest, Statement, view
-from warploom.tile_primitives import BLOCKS
+from warploom.tile_primitives import BLOCKS, SCATTER
 
 #: The argument of an MMA that has the scales of operand A.
 _SCALES_OF_A = 3
@@ -132,6 +132,8 @@ def _statement(statement: Statement, split: _Split) -> Stmt:
 
 
 def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    if op_name(call) == SCATTER:
+        return _scatter(call, split)
     shared = any(is_shared(region.source) for region in call.args[:2])
     if op_name(call) in REDUCTIONS and shared:
         return _reduction(call, split)
@@ -147,6 +149,19 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
         for position, arg in enumerate(call.args)
     ]
     return tile_call(call, *args, scope="warpgroup")
+
+
+def _scatter(call: TilePrimitiveCall, split: _Split) -> Stmt:
+    """The rows of this warpgroup, each to its place."""
+    to, source, *places = call.args
+    _require_all(source, split, SCATTER)
+    start = split.start(split.rows[source.source])
+    part = ir.whole(split.parts[source.source])
+
+    def own(place: LambdaExpr) -> LambdaExpr:
+        return LambdaExpr(lambda r: place.apply([r + start]))
+
+    return tile_call(call, to, part, *map(own, places), scope="warpgroup")
 
 
 def _of_columns(call: TilePrimitiveCall, split: _Split) -> Stmt:

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx.tile_primitive import LambdaExpr
 
 from warploom.layout.smem_matrix import SharedMatrix
 from warploom.lower.analysis.fragments import fragments_of
@@ -36,8 +37,9 @@ from warploom.lower.stores.chunked_store import (
     if_stored,
     wait_group,
 )
-from warploom.lower.stores.cut_tiles import Cut, chunk_of, cut_tile
+from warploom.lower.stores.cut_tiles import Cut, chunk_of, cut_scatter, cut_tile
 from warploom.lower.stores.epilogue_inputs import prefetch_inputs
+from warploom.lower.stores.scattered_store import ScatteredStore
 from warploom.lower.stores.shared_store import store_shared
 from warploom.lower.stores.staged_inputs import staged_input
 from warploom.lower.stores.store_chunks import store_chunks
@@ -49,7 +51,7 @@ from warploom.tile.choices import PING_PONG_WARPGROUPS
 from warploom.tile.nest import Binding, ElementStore
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
-from warploom.tile.statement import Block, Loop, Nest, Statement, Store, view, walk
+from warploom.tile.statement import Block, Loop, Nest, Scatter, Statement, Store, view, walk
 from warploom.tile.updates import reduce_of, update_value
 
 #: Buffers for chunks, without a hint.
@@ -69,7 +71,9 @@ def stage_stores(program: TileProgram) -> TileProgram:
     if any(ORCHESTRATED in _attributes(statement) for statement in body):
         allocated = [tirx.AllocBuffer(buffer) for buffer in staging.buffers.values()]
         # Shared memory must outlive the reads of TMA; the end of the grid completes the stores.
-        drain = ir.when(leader(program), [wait_group(0)])
+        scatters = any(isinstance(one, Scatter) for one in walk(program.block))
+        waiting = program.var("warp_in_warpgroup") == 0 if scatters else leader(program)
+        drain = ir.when(waiting, [wait_group(0)])
         body = [*allocated, *body, drain]
     program = program.replace(body=tuple(body)).decided(*staging.decided)
     if not staging.buffers:
@@ -85,11 +89,11 @@ def stage_stores(program: TileProgram) -> TileProgram:
 class _Staging:
     """Buffers that chunks go through, the decision, and whether there is a single store.
 
-    Their keys are dtype, rows, columns, number, and which store of a block they belong to, if to
-    one. ``repeated`` stores are those in a loop that computes a tile.
+    Their keys are dtype, rows, columns, number, which store of a block they belong to, if to one,
+    and whether that is a scatter. ``repeated`` stores are those in a loop that computes a tile.
     """
 
-    buffers: dict[tuple[str, int, int, int, int], Buffer]
+    buffers: dict[tuple[str, int, int, int, int, bool], Buffer]
     decided: list[str]
     alone: bool
     repeated: bool = False
@@ -134,7 +138,11 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
         reduce = reduce_of(statement.raw)
         kinds = fragments_of(source.source, program.tensor_memory)
         whole = _fits_whole(source.source, program, staging.repeated)
-        cut = cut_tile(to, source, kinds, program.hints.store_columns, whole)
+        scatter = statement if isinstance(statement, Scatter) else None
+        cut = (
+            cut_tile(to, source, kinds, program.hints.store_columns, whole) if scatter is None
+            else cut_scatter(scatter, kinds, program)
+        )  # fmt: skip
         if reduce is not None and not tma_updates(reduce, to.source):
             cut = None
         maker = _maker(result[-1], source, program) if result else None
@@ -142,20 +150,24 @@ def _block(statements: Block, program: TileProgram, staging: _Staging) -> list[S
             result.pop()
         if cut is None:
             staging.decided.append(f"store into {to.source.name}: straight from registers")
-            straight = if_stored(straight_store(to, source, maker, reduce), program)
+            rows = () if scatter is None else scatter.rows
+            straight = if_stored(straight_store(to, source, maker, reduce, rows), program)
             result.append(ir.written_at(straight, span))
             continue
         down, across = (" or ".join(map(str, dict.fromkeys(choices))) for choices in cut)
+        by_tma = scatter is None or program.tensor_memory
+        way = "by TMA" if by_tma else "16 bytes a thread, through shared memory"
         staging.decided.append(
-            f"{'update of' if reduce else 'store into'} {to.source.name}: by TMA, in chunks of "
-            f"{down} x {across} elements"
+            f"{'update of' if reduce else 'store into'} {to.source.name}: {way}, in chunks of "
+            f"{down} x {across} elements{'' if scatter is None else ', to rows by index'}"
         )
         if maker is None and source.source.scope() == "accumulator":
             maker = _copied(source.source)
         count = len(cut[0]) * len(cut[1])
         apart = own > 0 and own + count <= (program.hints.store_buffers or 0)
         own += count if apart or not own else 0
-        staged = _staged(to, source, cut, program, staging, maker, number if apart else 0, reduce)
+        own_buffers = number if apart else 0
+        staged = _staged(to, source, cut, program, staging, maker, own_buffers, reduce, scatter)
         stores = [ir.written_at(part, span) for part in staged.statements]
         result = [*_before_mmas(result, staged, maker, program), *stores]
     return result
@@ -206,15 +218,23 @@ def _maker(statement: Stmt, source: TensorRegion, program: TileProgram) -> Nest 
 
 
 def straight_store(
-    to: TensorRegion, source: TensorRegion, maker: Nest | None = None, reduce: str | None = None
-) -> Stmt:
-    """A nest that stores element by element; with ``maker``, the tile that that nest computes."""
+    to: TensorRegion, source: TensorRegion, maker: Nest | None = None, reduce: str | None = None,
+    scattered: tuple[LambdaExpr, ...] = (),
+) -> Stmt:  # fmt: skip
+    """A nest that stores element by element; with ``maker``, the tile that that nest computes.
+
+    ``scattered`` are the indices of a ``scatter``.
+    """
     tile = source.source
     counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
-    rows = row_dimensions(ir.ranges(to), int(tile.shape[0])) or []
-    indices, free = [], [*_places(ir.ranges(to), rows, counters), *counters[bool(rows) :]]
-    for start, extent in ir.ranges(to):
-        indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
+    if scattered:
+        column = ir.ranges(to)[-1][0]
+        indices = [*(place.apply([counters[0]]) for place in scattered), column + counters[1]]
+    else:
+        rows = row_dimensions(ir.ranges(to), int(tile.shape[0])) or []
+        indices, free = [], [*_places(ir.ranges(to), rows, counters), *counters[bool(rows) :]]
+        for start, extent in ir.ranges(to):
+            indices.append(start if ir.is_constant(extent, 1) else start + free.pop(0))
     value, before = tile[tuple(counters)], []
     if maker is not None:
         before, value = computed(maker, counters)
@@ -244,6 +264,7 @@ def _staged(
     maker: Nest | None,
     apart: int,
     reduce: str | None,
+    scatter: Scatter | None = None,
 ) -> _Staged:
     """Store chunk by chunk; with ``maker``, each chunk is computed just before it is stored.
 
@@ -263,7 +284,16 @@ def _staged(
         count = 1 + max(part.slot for part in parts if part.width == width)
         key = dtype, max(heights), width, count
         buffer = _buffer(*key, program)
-        buffers[width] = staging.buffers.setdefault((*key, apart), buffer)
+        # Other threads wait for stores of scattered rows than for those of boxes.
+        own = scatter is not None
+        buffers[width] = staging.buffers.setdefault((*key, apart, own), buffer)
+    if scatter is not None:
+        scattered = ScatteredStore(
+            to.source, tile, tuple(parts), (), buffers, kinds, program,
+            rows=scatter.rows, column=ir.ranges(to)[-1][0],
+        )  # fmt: skip
+        first, stored = scattered.plainly(maker, False)
+        return _Staged([], [*first, orchestrated(stored)])
     targets = [chunk_of(to, rows, part.row, part.height) for part in parts]
     store = ChunkedStore(
         to.source, tile, tuple(parts), tuple(targets), buffers, kinds, program, reduce

@@ -175,7 +175,7 @@ def _stored(store: Store, tile: Buffer) -> Stmt:
     i, j = Var("i", "int32"), Var("j", "int32")
     element = tirx.BufferStore(made, tile[j, i], [i, j], store.raw.span)
     nest = ir.nest([i, j], map(int, shape), [element])
-    copy = tile_call(store.raw, store.to, _whole(made))
+    copy = tile_call(store.raw, store.to, _whole(made), *store.raw.args[2:])
     return ir.seq([tirx.AllocBuffer(made), nest, copy])
 
 
