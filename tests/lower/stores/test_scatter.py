@@ -115,9 +115,10 @@ def data(rng, dtype: str, columns: int, index: str = "int32"):
         ("float32", 16, "fragment", "int64", None),
         ("float16", 24, "fragment", "int32", None),
         ("float16", 64, "shared", "int32", "is a tile of float16 in shared memory"),
+        ("float16", 24, "shared", "int32", "is a tile of float16 in shared memory"),
         ("int8", 64, "fragment", "int32", "is a tile of int8 in fragment memory"),
     ],
-    ids=["rows", "int64", "24 columns", "shared", "bytes"],
+    ids=["rows", "int64", "24 columns", "shared", "rows of 48 bytes", "bytes"],
 )
 @pytest.mark.some(4)
 def test_rows_outside_are_not_stored(arch, dtype, columns, scope, index, reason, rng):

@@ -9,6 +9,7 @@ registers, are one nest over all rows of the tile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ from warploom.lower.passes.row_copies import (
     why_not_ahead,
 )
 from warploom.ops.copy_gather import GATHERED
-from warploom.target import Swizzle
+from warploom.target import TMA, Swizzle
 from warploom.tile import ir
 from warploom.tile.primitives import tile_call
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_shared, is_tile
@@ -277,10 +278,10 @@ def _as_nest(loop: Loop, copy: Copy | Load, table: dict[Var, Any]) -> Stmt | Non
         return None
     tile, tensor = (source, to) if is_global(to.source) else (to, source)
     held = tile.source.scope() in TILE_SCOPES
-    if not held and not (isinstance(copy, Load) and is_shared(tile.source)):
-        return None
     rows = _rows(loop, tile)
-    if rows is None:
+    if rows is None or not (held or is_shared(tile.source)):
+        return None
+    if not (held or isinstance(copy, Load)) and _begins_for_tma(tile, rows):
         return None
     counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.source.shape, strict=False)]
     number = counters[0] if rows == 1 else T.truncdiv(counters[0], rows)
@@ -306,6 +307,12 @@ def _as_nest(loop: Loop, copy: Copy | Load, table: dict[Var, Any]) -> Stmt | Non
         value = T.if_then_else(there, source.source[tuple(at)], zero)
         store = tirx.BufferStore(tile.source, value, counters, copy.raw.span)
     return None if store is None else ir.nest(counters, map(int, tile.source.shape), [store])
+
+
+def _begins_for_tma(tile: TensorRegion, rows: int) -> bool:
+    """Whether every so many rows of a shared tile begin where TMA reads from."""
+    size = math.prod(map(int, tile.source.shape[1:])) * tvm.DataType(str(tile.source.dtype)).bits
+    return rows * size % (8 * TMA.shared_align) == 0
 
 
 def _places(tensor: TensorRegion, counters: list[Any]) -> list[Any] | None:
