@@ -86,7 +86,8 @@ def test_small_pages_of_tensors_of_several_dimensions(page, ranks, rng):
     [
         {"cluster": (2, 1)}, {"slice_k": 2}, {"ping_pong": True}, {"split_k": 2},
         {"stream_k": True, "ctas": 3}, {"persistent": False}, {"split_rings": True},
-        {"scheduler": "counter", "ctas": 1}, {"specialise": False}, {"prefetch_l2": True}, {"set_registers": False},
+        {"scheduler": "counter", "ctas": 1}, {"specialise": False}, {"prefetch_l2": True},
+        {"set_registers": False},
     ],
     ids=str,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import TensorLoad, TensorRegion
+from tvm.ir import TensorRegion
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Stmt, Var
@@ -29,6 +29,7 @@ from warploom.lower.passes.row_copies import (
     of_rows,
     why_by_elements,
     why_not_ahead,
+    with_values,
 )
 from warploom.ops.copy_gather import GATHERED
 from warploom.target import TMA, Swizzle
@@ -98,7 +99,7 @@ class _Work:
         """What copies of a loop become; None if it has others. ``author`` is its statement."""
         if _copies_of(loop) is None:
             return None
-        loop = _with_values(loop)
+        loop = with_values(loop)
         copies = _copies_of(loop)
         if not all(isinstance(copy, Load) for copy in copies):
             scatters = self._scatters(loop, copies)
@@ -169,32 +170,6 @@ def _copies_of(loop: Loop) -> list[Copy | Load] | None:
     copies = [one for one in loop.body if isinstance(one, (Copy, Load))]
     others = [one for one in loop.body if not isinstance(one, (Copy, Load, Scalar))]
     return copies if copies and not others and int(loop.extent) > 0 else None
-
-
-def _with_values(loop: Loop) -> Loop:
-    """The loop without variables that an iteration defines and sets once: they are values."""
-    scalars = [one for one in loop.body if isinstance(one, Scalar)]
-    defined = {one.variable for one in scalars if one.allocates}
-    for variable in list(defined):
-        if sum(one.variable.same_as(variable) for one in scalars if not one.defines) != 1:
-            defined.discard(variable)
-    if not defined:
-        return loop
-    values: dict[Var, Any] = {}
-
-    def value(load: TensorLoad) -> Any:
-        return values.get(load.source, load)
-
-    kept: list[Stmt] = []
-    for one in loop.body:
-        raw = ir.map_nodes(one.raw, {TensorLoad: value}, {})
-        if isinstance(one, Scalar) and one.variable in defined:
-            if isinstance(raw, tirx.BufferStore):
-                values[one.variable] = raw.value
-        else:
-            kept.append(raw)
-    (made,) = block([ir.with_body(loop.raw, kept)])
-    return made
 
 
 def _as_nests(loop: Loop, copies: list[Copy | Load]) -> Stmt:

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Op
+from tvm.ir import Op, TensorLoad
 from tvm.script import tirx as T
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
@@ -37,7 +37,9 @@ from warploom.tile.statement import (
     Load,
     Loop,
     Mma,
+    Scalar,
     Scatter,
+    block,
     walk,
 )
 from warploom.tile_primitives import GATHER, SCATTER
@@ -61,6 +63,32 @@ def as_loop(call: TilePrimitiveCall) -> Stmt:
     name = "copy_async" if gathers else "copy"
     copy = primitive(name, *copied, scope="cta", **call.config)
     return ir.loop(row, rows, [ir.written_at(copy, call.span)])
+
+
+def with_values(loop: Loop) -> Loop:
+    """The loop without variables that an iteration defines and sets once: they are values."""
+    scalars = [one for one in loop.body if isinstance(one, Scalar)]
+    defined = {one.variable for one in scalars if one.allocates}
+    for variable in list(defined):
+        if sum(one.variable.same_as(variable) for one in scalars if not one.defines) != 1:
+            defined.discard(variable)
+    if not defined:
+        return loop
+    values: dict[Var, Any] = {}
+
+    def value(load: TensorLoad) -> Any:
+        return values.get(load.source, load)
+
+    kept: list[Stmt] = []
+    for one in loop.body:
+        raw = ir.map_nodes(one.raw, {TensorLoad: value}, {})
+        if isinstance(one, Scalar) and one.variable in defined:
+            if isinstance(raw, tirx.BufferStore):
+                values[one.variable] = raw.value
+        else:
+            kept.append(raw)
+    (made,) = block([ir.with_body(loop.raw, kept)])
+    return made
 
 
 def as_one(
