@@ -29,6 +29,7 @@ from warploom.lower.analysis.layouts import register_places, vector_axes
 from warploom.lower.analysis.rows import part_of_rows, row_dimensions
 from warploom.lower.analysis.transposed import transposed_tiles
 from warploom.lower.passes.parts_of_tiles import store_of_part
+from warploom.lower.passes.stage_stores import straight_store
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.ids import Id
@@ -154,6 +155,9 @@ def _call(call: TilePrimitiveCall, split: _Split) -> Stmt:
 def _scatter(call: TilePrimitiveCall, split: _Split) -> Stmt:
     """The rows of this warpgroup, each to its place."""
     to, source, *places = call.args
+    if source.source in split.transposed:  # warpgroups share its columns
+        nest = straight_store(to, source, scattered=tuple(places))
+        return ir.written_at(_nest(view(nest), split), call.span)
     _require_all(source, split, SCATTER)
     start = split.start(split.rows[source.source])
     part = ir.whole(split.parts[source.source])
