@@ -129,7 +129,9 @@ def register(namespace: Any, builder: Any) -> None:
 
 
 def _statement(builder: Any, op: str, arguments: Callable[..., list[Any]]) -> Callable[..., Any]:
-    def primitive(*operands: Any, scope: Any = None, **options: Any) -> Any:
+    def primitive(
+        *operands: Any, scope: Any = None, dispatch: str | None = None, **options: Any
+    ) -> Any:
         from tvm.ir import Op, TensorLoad, TensorRegion
         from tvm.tirx import is_buffer_var
         from tvm.tirx.tile_primitive import TilePrimitiveCall
@@ -142,7 +144,8 @@ def _statement(builder: Any, op: str, arguments: Callable[..., list[Any]]) -> Ca
             return operand
 
         made = map(region, arguments(*operands, **options))
-        return builder.f_insert(TilePrimitiveCall(*made, op=Op.get(op), scope=scope))
+        call = TilePrimitiveCall(*made, op=Op.get(op), dispatch=dispatch, scope=scope)
+        return builder.f_insert(call)
 
     primitive.__doc__ = arguments.__doc__
     return primitive

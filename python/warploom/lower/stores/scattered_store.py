@@ -33,6 +33,8 @@ from warploom.tile.program import TileProgram
 from warploom.tile.statement import Scatter
 from warploom.tile_primitives import SCATTER
 
+#: The way of TMA: the op schedule of its copies, and how a chunk's ``scatter`` says that it goes so.
+_FOURS = "tma_scatter4"
 #: The row of a tensor that no tensor has.
 _NOWHERE = -1
 
@@ -83,14 +85,17 @@ class ScatteredStore(ChunkedStore):
         whole = [(0, size) for size in self.to.shape[:-1]]
         to = ir.region(self.to, *whole, (self.column + chunk.column, chunk.width))
         places = map(of_chunk, self.rows)
-        store = primitive(SCATTER, to, self._place(chunk), *places, scope="warpgroup")
+        by_tma = _FOURS if self._by_tma else None
+        store = primitive(
+            SCATTER, to, self._place(chunk), *places, scope="warpgroup", dispatch=by_tma
+        )
         group = [ir.evaluate(T.ptx.cp.async_.bulk.commit_group())] if self._by_tma else []
         return [if_stored(store, self.program), *group]
 
 
 def scatter_chunk(scatter: Scatter, program: TileProgram) -> Stmt:
     """The code of threads for a ``scatter`` of a chunk in shared memory."""
-    made = _in_fours if program.tensor_memory else _by_threads
+    made = _in_fours if scatter.raw.dispatch == _FOURS else _by_threads
     return ir.written_at(ir.seq(made(scatter, program)), scatter.raw.span)
 
 
@@ -116,7 +121,7 @@ def _in_fours(scatter: Scatter, program: TileProgram) -> list[Stmt]:
         to = ir.region(tensor, (places[0], GATHERED), (column + start, width))
         own = ir.region(scatter.source.source, *slot, (first, GATHERED), (start, width))
         stores.append(
-            primitive("copy_async", to, own, dispatch="tma_scatter4", **{ROWS: places[1:]})
+            primitive("copy_async", to, own, dispatch=_FOURS, **{ROWS: places[1:]})
         )
     return [ir.when(first < height, [*bound, *stores])]
 
