@@ -33,7 +33,7 @@ from warploom.tile.program import TileProgram
 from warploom.tile.statement import Scatter
 from warploom.tile_primitives import SCATTER
 
-#: The way of TMA: the op schedule of its copies, and how a chunk's ``scatter`` says that it goes so.
+#: The op schedule of stores by TMA, which a chunk's ``scatter`` names where it goes so.
 _FOURS = "tma_scatter4"
 #: The row of a tensor that no tensor has.
 _NOWHERE = -1
