@@ -11,17 +11,24 @@
 
 namespace warploom::emulator::abi {
 
-// CUresult and cudaError_t.
+// CUresult and cudaError_t; driver/error_names.cc has the names of all.
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kInvalidDevice = 101;
+constexpr int kInvalidContext = 201;
 constexpr int kInvalidPtx = 218;
+constexpr int kFileNotFound = 301;
 constexpr int kInvalidHandle = 400;
 constexpr int kNotFound = 500;
+constexpr int kNotReady = 600;
 constexpr int kLaunchFailed = 719;
+constexpr int kNotSupported = 801;
 constexpr int kCaptureUnsupported = 900;
 constexpr int kCaptureInvalidated = 901;
+constexpr int kCaptureUnmatched = 903;
+constexpr int kCaptureUnjoined = 904;
+constexpr int kGraphUpdateFailed = 910;
 
 constexpr int kDriverVersion = 13000;
 
@@ -48,82 +55,67 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
-// The start of cudaDeviceProp.
-struct DeviceProperties {
-  char name[256];
-  char uuid[16];
-  char luid[8];
-  unsigned luid_node_mask;
-  std::size_t total_global_memory;
-  std::size_t shared_per_cta;
-  int registers_per_cta;
-  int warp_size;
+// CUDA_MEMCPY2D and the start of CUDA_MEMCPY3D.
+enum MemoryType : unsigned { kTypeHost = 1, kTypeDevice = 2, kTypeArray = 3, kTypeUnified = 4 };
+
+struct CopySide2d {
+  std::size_t x, y;
+  unsigned type;
+  void* host;
+  uint64_t device;
+  void* array;
   std::size_t pitch;
-  int max_threads;
-  int max_block[3];
-  int max_grid[3];
-  std::size_t constant_memory;
-  int major;
-  int minor;
 };
 
-// cudaMemcpyKind.
-enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
+struct Copy2d {
+  CopySide2d from, to;
+  std::size_t width, height;
+};
 
-// Values of cudaDeviceAttr.
-enum Attribute : int {
-  kMaxThreadsPerBlock = 1,
-  kMaxBlockDimX = 2,
-  kMaxBlockDimY = 3,
-  kMaxBlockDimZ = 4,
-  kMaxGridDimX = 5,
-  kMaxGridDimY = 6,
-  kMaxGridDimZ = 7,
-  kMaxSharedMemoryPerBlock = 8,
-  kWarpSize = 10,
-  kMaxRegistersPerBlock = 12,
-  kClockRate = 13,
-  kMultiProcessorCount = 16,
-  kMemoryClockRate = 36,
-  kGlobalMemoryBusWidth = 37,
-  kL2CacheSize = 38,
-  kMaxThreadsPerMultiProcessor = 39,
-  kComputeCapabilityMajor = 75,
-  kComputeCapabilityMinor = 76,
-  kMaxSharedMemoryPerMultiprocessor = 81,
-  kMaxRegistersPerMultiprocessor = 82,
-  kMaxSharedMemoryPerBlockOptin = 97,
-  kClusterLaunch = 120,
+struct CopySide3d {
+  std::size_t x, y, z, level;
+  unsigned type;
+  void* host;
+  uint64_t device;
+  void* array;
+  void* reserved;
+  std::size_t pitch, height;
+};
+
+struct Copy3d {
+  CopySide3d from, to;
+  std::size_t width, height, depth;
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v2, and _v3 with a context behind.
+struct KernelNode {
+  void* function;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+  void* kernel;
+  void* context;
+};
+
+// CUDA_MEMSET_NODE_PARAMS.
+struct FillNode {
+  uint64_t to;
+  std::size_t pitch;
+  unsigned value;
+  unsigned width;  // bytes of an element
+  std::size_t columns, rows;
+};
+
+using HostFunction = void (*)(void*);
+
+// CUDA_HOST_NODE_PARAMS.
+struct HostNode {
+  HostFunction function;
+  void* data;
 };
 
 }  // namespace warploom::emulator::abi
-
-namespace warploom::emulator {
-struct Device;
-struct Graph;
-}  // namespace warploom::emulator
-
-// What the emulated runtime library takes from the emulated driver library.
-extern "C" {
-int warploom_emulator_device_count();
-const warploom::emulator::Device* warploom_emulator_device(int index);  // nullptr: none such
-uint32_t warploom_emulator_multiprocessors(int index);
-int warploom_emulator_current_device();
-int warploom_emulator_set_device(int index);
-// In the memory of the current device.
-void* warploom_emulator_allocate(std::size_t bytes);
-int warploom_emulator_release(void* pointer);
-std::size_t warploom_emulator_allocated();
-const char* warploom_emulator_error();  // what went wrong last
-// `to_device`, `from_device`: that side has to lie in an allocation of a device.
-int warploom_emulator_copy(void* stream, void* to, const void* from, std::size_t bytes,
-                           bool to_device, bool from_device);
-int warploom_emulator_begin_capture(void* stream);
-bool warploom_emulator_is_captured(void* stream);
-warploom::emulator::Graph* warploom_emulator_end_capture(void* stream);  // nullptr: no capture
-warploom::emulator::Graph* warploom_emulator_copy_graph(const warploom::emulator::Graph* graph);
-int warploom_emulator_replay_graph(const warploom::emulator::Graph* graph);
-void warploom_emulator_delete_graph(warploom::emulator::Graph* graph);
-}
 
 #endif  // WARPLOOM_EMULATOR_DRIVER_CUDA_ABI_H_

@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <string>
+#include <type_traits>
 
 #include "emulator/driver/session.h"
 
@@ -27,7 +28,22 @@ Result guarded(Result failed, F f) noexcept {
   } catch (...) {
     note_exception("an exception of an unknown kind");
   }
+  if constexpr (std::is_same_v<Result, int>) Session::set_error_code(failed);
   return failed;
+}
+
+// A call that fails with `code`, and why.
+inline int fail(int code, const std::string& why) {
+  Session::set_error("warploom emulator: " + why);
+  Session::set_error_code(code);
+  return code;
+}
+
+// `code` if what was done did not go well; the session knows why.
+inline int code_of(bool went_well, int code) {
+  if (went_well) return 0;
+  Session::set_error_code(code);
+  return code;
 }
 
 }  // namespace warploom::emulator

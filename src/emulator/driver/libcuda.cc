@@ -1,87 +1,77 @@
-// libcuda.so.1 of the emulator: the functions of the driver API that TVM's CUDA runtime calls.
+// libcuda.so.1 of the emulator: the driver itself, and its devices.
 //
 // An error's name is the channel by which a reason reaches the user: TVM puts what cuGetErrorName
 // returns into the exception it raises.
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 #include "emulator/base/device.h"
-#include "emulator/base/fault.h"
+#include "emulator/driver/attributes.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/graph.h"
+#include "emulator/driver/error_names.h"
+#include "emulator/driver/functions.h"
 #include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
 
 using namespace warploom::emulator;  // NOLINT: everything below belongs to the emulator
 
-namespace {
-
-int execute(const void* function, const LaunchRequest& request) {
-  return Session::instance().launch(function, request) ? abi::kSuccess : abi::kLaunchFailed;
-}
-
-// The same launch later, when the caller's arguments are gone.
-Work keep(const void* function, LaunchRequest request) {
-  std::vector<std::vector<char>> values;
-  while (auto parameter = Session::instance().parameter(function, values.size())) {
-    const void* const* arguments = request.arguments;
-    const std::size_t index = values.size();
-    if (arguments == nullptr || arguments[index] == nullptr) {
-      fault("a launch is captured without its argument %zu: a pointer to it is null", index);
-    }
-    const char* from = static_cast<const char*>(arguments[index]);
-    values.emplace_back(from, from + parameter->bytes);
-  }
-  return [function, request, values = std::move(values)]() mutable {
-    std::vector<void*> pointers;
-    for (std::vector<char>& value : values) pointers.push_back(value.data());
-    request.arguments = pointers.data();
-    return execute(function, request);
-  };
-}
-
-LaunchRequest request_of(const abi::LaunchConfig& config, void** arguments) {
-  LaunchRequest request;
-  std::memcpy(request.grid.data(), config.grid, sizeof(config.grid));
-  std::memcpy(request.block.data(), config.block, sizeof(config.block));
-  request.dynamic_shared = config.shared_bytes;
-  request.arguments = arguments;
-  request.stream = config.stream;
-  for (unsigned i = 0; i < config.attribute_count; ++i) {
-    const abi::LaunchAttribute& attribute = config.attributes[i];
-    if (attribute.id == abi::kAttributeClusterDimension) {
-      std::memcpy(request.cluster.data(), attribute.value.dimension, sizeof(config.grid));
-      request.explicit_cluster = true;
-    } else if (attribute.id == abi::kAttributeCooperative) {
-      request.cooperative = attribute.value.dimension[0] != 0;
-    } else if (attribute.id == abi::kAttributeProgrammaticSerialization) {
-      request.dependent = attribute.value.dimension[0] != 0;
-    }
-  }
-  return request;
-}
-
-}  // namespace
-
 WARPLOOM_CUDA_API int cuInit(unsigned) { return abi::kSuccess; }
 
-// NVRTC asks for undocumented tables, which its cache of cubins needs, and does without them.
+// Undocumented tables: there are none here. NVRTC and others do without them.
 WARPLOOM_CUDA_API int cuGetExportTable(const void** table, const void*) {
-  *table = nullptr;
+  if (table != nullptr) *table = nullptr;
   return abi::kNotFound;
 }
 
 WARPLOOM_CUDA_API int cuDriverGetVersion(int* version) {
+  if (version == nullptr) return abi::kInvalidValue;
   *version = abi::kDriverVersion;
   return abi::kSuccess;
 }
 
+WARPLOOM_CUDA_API int cuGetProcAddress_v2(const char* name, void** function, int version,
+                                          uint64_t, int* status) {
+  enum Status : int { kFound = 0, kUnknown = 1, kTooOld = 2 };
+  if (name == nullptr || function == nullptr) return abi::kInvalidValue;
+  // Streams of their own for each thread are the same streams here.
+  const FoundFunction found = find_function(name, version);
+  *function = found.address;
+  if (status != nullptr) {
+    *status = found.address != nullptr ? kFound : found.is_known ? kTooOld : kUnknown;
+  }
+  return found.address != nullptr ? abi::kSuccess : abi::kNotFound;
+}
+
+WARPLOOM_CUDA_API int cuGetProcAddress(const char* name, void** function, int version,
+                                       uint64_t flags) {
+  return cuGetProcAddress_v2(name, function, version, flags, nullptr);
+}
+
+WARPLOOM_CUDA_API int cuGetErrorName(int error, const char** text) {
+  if (text == nullptr) return abi::kInvalidValue;
+  const char* known = driver_error_name(error);
+  const char* reason = error == abi::kSuccess ? nullptr : Session::error_of(error);
+  *text = reason != nullptr ? reason : known;
+  return *text != nullptr ? abi::kSuccess : abi::kInvalidValue;
+}
+
+WARPLOOM_CUDA_API int cuGetErrorString(int error, const char** text) {
+  return cuGetErrorName(error, text);
+}
+
 WARPLOOM_CUDA_API int cuDeviceGetCount(int* count) {
+  if (count == nullptr) return abi::kInvalidValue;
   *count = device_count();
+  return abi::kSuccess;
+}
+
+WARPLOOM_CUDA_API int cuDeviceGet(int* device, int ordinal) {
+  if (device == nullptr) return abi::kInvalidValue;
+  if (find_device(ordinal) == nullptr) return abi::kInvalidDevice;
+  *device = ordinal;
   return abi::kSuccess;
 }
 
@@ -93,114 +83,65 @@ WARPLOOM_CUDA_API int cuDeviceGetName(char* name, int length, int device) {
   return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cuGetErrorName(int error, const char** text) {
-  *text = error == abi::kSuccess ? "CUDA_SUCCESS" : Session::error().c_str();
+WARPLOOM_CUDA_API int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  const Device* facts = find_device(device);
+  if (facts == nullptr) return abi::kInvalidDevice;
+  const auto found = device_attribute(*facts, attribute);
+  if (value == nullptr || !found) return abi::kInvalidValue;
+  *value = *found;
   return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cuGetErrorString(int error, const char** text) {
-  return cuGetErrorName(error, text);
+WARPLOOM_CUDA_API int cuDeviceComputeCapability(int* major, int* minor, int device) {
+  const Device* facts = find_device(device);
+  if (facts == nullptr) return abi::kInvalidDevice;
+  if (major == nullptr || minor == nullptr) return abi::kInvalidValue;
+  *major = facts->major;
+  *minor = facts->minor;
+  return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cuModuleLoadData(void** module, const void* image) {
-  if (module == nullptr || image == nullptr) return abi::kInvalidValue;
-  *module = guarded<void*>(
-      nullptr, [&] { return Session::instance().load(static_cast<const char*>(image)); });
-  return *module != nullptr ? abi::kSuccess : abi::kInvalidPtx;
+WARPLOOM_CUDA_API int cuDeviceTotalMem_v2(std::size_t* bytes, int device) {
+  if (find_device(device) == nullptr) return abi::kInvalidDevice;
+  if (bytes == nullptr) return abi::kInvalidValue;
+  *bytes = kMemoryBytes;
+  return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cuModuleUnload(void* module) {
-  return guarded(abi::kInvalidHandle, [&] {
-    return Session::instance().unload(module) ? abi::kSuccess : abi::kInvalidHandle;
-  });
+// "warploom", and the number of the device.
+WARPLOOM_CUDA_API int cuDeviceGetUuid_v2(char* uuid, int device) {
+  if (find_device(device) == nullptr) return abi::kInvalidDevice;
+  if (uuid == nullptr) return abi::kInvalidValue;
+  std::memset(uuid, 0, 16);
+  std::memcpy(uuid, "warploom", 8);
+  uuid[15] = static_cast<char>(device + 1);
+  return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int cuModuleGetFunction(void** function, void* module, const char* name) {
-  if (function == nullptr || name == nullptr) return abi::kInvalidValue;
-  *function = guarded<void*>(nullptr,
-                             [&] { return Session::instance().find_function(module, name); });
-  return *function != nullptr ? abi::kSuccess : abi::kNotFound;
+WARPLOOM_CUDA_API int cuDeviceGetPCIBusId(char* text, int length, int device) {
+  if (find_device(device) == nullptr) return abi::kInvalidDevice;
+  if (text == nullptr || length < 13) return abi::kInvalidValue;
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 1);
+  return abi::kSuccess;
 }
 
-// Limits of shared memory are checked at the launch.
-WARPLOOM_CUDA_API int cuFuncSetAttribute(void*, int, int) { return abi::kSuccess; }
-
-WARPLOOM_CUDA_API int cuLaunchKernelEx(const abi::LaunchConfig* config, void* function,
-                                       void** arguments, void**) {
-  if (config == nullptr || config->attribute_count > abi::kMostAttributes ||
-      (config->attribute_count != 0 && config->attributes == nullptr)) {
-    return abi::kInvalidValue;
-  }
-  return guarded(abi::kLaunchFailed, [&] {
-    LaunchRequest request = request_of(*config, arguments);
-    if (is_captured(config->stream)) return submit(config->stream, keep(function, request));
-    return execute(function, request);
-  });
+WARPLOOM_CUDA_API int cuDeviceGetByPCIBusId(int* device, const char* text) {
+  unsigned bus = 0;
+  if (device == nullptr || text == nullptr) return abi::kInvalidValue;
+  const bool is_read = std::sscanf(text, "%*x:%x:%*x.%*x", &bus) == 1;
+  if (!is_read || find_device(static_cast<int>(bus) - 1) == nullptr) return abi::kInvalidDevice;
+  *device = static_cast<int>(bus) - 1;
+  return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API int warploom_emulator_device_count() { return device_count(); }
-
-WARPLOOM_CUDA_API uint32_t warploom_emulator_multiprocessors(int index) {
-  const Device* facts = find_device(index);
-  return facts == nullptr ? 0 : multiprocessors(*facts);
+// Devices do not reach the memory of each other.
+WARPLOOM_CUDA_API int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  if (find_device(device) == nullptr || find_device(peer) == nullptr) return abi::kInvalidDevice;
+  if (can == nullptr) return abi::kInvalidValue;
+  *can = 0;
+  return abi::kSuccess;
 }
 
-WARPLOOM_CUDA_API const Device* warploom_emulator_device(int index) { return find_device(index); }
-
-WARPLOOM_CUDA_API int warploom_emulator_current_device() { return Session::current_device(); }
-
-WARPLOOM_CUDA_API int warploom_emulator_set_device(int index) {
-  return Session::set_current_device(index) ? abi::kSuccess : abi::kInvalidDevice;
+WARPLOOM_CUDA_API int cuDeviceGetP2PAttribute(int* value, int, int device, int peer) {
+  return cuDeviceCanAccessPeer(value, device, peer);
 }
-
-WARPLOOM_CUDA_API void* warploom_emulator_allocate(std::size_t bytes) {
-  return guarded<void*>(nullptr, [&] { return Session::instance().allocate(bytes); });
-}
-
-WARPLOOM_CUDA_API int warploom_emulator_release(void* pointer) {
-  return guarded(abi::kInvalidValue, [&] {
-    return Session::instance().release(pointer) ? abi::kSuccess : abi::kInvalidValue;
-  });
-}
-
-WARPLOOM_CUDA_API std::size_t warploom_emulator_allocated() {
-  return guarded(std::size_t{0}, [] { return Session::instance().allocated(); });
-}
-
-WARPLOOM_CUDA_API const char* warploom_emulator_error() { return Session::error().c_str(); }
-
-WARPLOOM_CUDA_API int warploom_emulator_copy(void* stream, void* to, const void* from,
-                                             std::size_t bytes, bool to_device, bool from_device) {
-  return guarded(abi::kInvalidValue, [&] {
-    return submit(stream, [=] {
-      Session& session = Session::instance();
-      session.end_overlap(stream);
-      const bool copied = session.copy(to, from, bytes, to_device, from_device);
-      return copied ? abi::kSuccess : abi::kInvalidValue;
-    });
-  });
-}
-
-WARPLOOM_CUDA_API int warploom_emulator_begin_capture(void* stream) {
-  return guarded(abi::kCaptureUnsupported, [&] {
-    return begin_capture(stream) ? abi::kSuccess : abi::kCaptureUnsupported;
-  });
-}
-
-WARPLOOM_CUDA_API bool warploom_emulator_is_captured(void* stream) {
-  return guarded(false, [&] { return is_captured(stream); });
-}
-
-WARPLOOM_CUDA_API Graph* warploom_emulator_end_capture(void* stream) {
-  return guarded<Graph*>(nullptr, [&] { return end_capture(stream).release(); });
-}
-
-WARPLOOM_CUDA_API Graph* warploom_emulator_copy_graph(const Graph* graph) {
-  return guarded<Graph*>(nullptr, [&] { return new Graph(*graph); });
-}
-
-WARPLOOM_CUDA_API int warploom_emulator_replay_graph(const Graph* graph) {
-  return guarded(abi::kLaunchFailed, [&] { return graph->replay(); });
-}
-
-WARPLOOM_CUDA_API void warploom_emulator_delete_graph(Graph* graph) { delete graph; }

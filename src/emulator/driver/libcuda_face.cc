@@ -8,6 +8,7 @@
 
 #include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
+#include "emulator/driver/driver_api.h"
 #include "emulator/driver/guard.h"
 #include "emulator/driver/session.h"
 
@@ -34,6 +35,32 @@ const char* keep_text(Make make) {
 }
 
 }  // namespace
+
+WARPLOOM_CUDA_API int warploom_emulator_current_device() { return Session::current_device(); }
+
+WARPLOOM_CUDA_API int warploom_emulator_set_device(int index) {
+  return Session::set_current_device(index) ? abi::kSuccess : abi::kInvalidDevice;
+}
+
+WARPLOOM_CUDA_API void* warploom_emulator_allocate(std::size_t bytes) {
+  return guarded<void*>(nullptr, [&] { return Session::instance().allocate(bytes); });
+}
+
+WARPLOOM_CUDA_API int warploom_emulator_release(void* pointer) {
+  return guarded(abi::kInvalidValue, [&] {
+    return code_of(Session::instance().release(pointer), abi::kInvalidValue);
+  });
+}
+
+WARPLOOM_CUDA_API const char* warploom_emulator_error() { return Session::error().c_str(); }
+
+WARPLOOM_CUDA_API const char* warploom_emulator_error_of(int code) {
+  return Session::error_of(code);
+}
+
+WARPLOOM_CUDA_API int warploom_emulator_fail(int code, const char* why) {
+  return guarded(code, [&] { return fail(code, why); });
+}
 
 WARPLOOM_CUDA_API int warploom_emulator_find_arch(const char* arch) {
   return guarded(-1, [&] { return find_arch(arch); });

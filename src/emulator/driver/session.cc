@@ -1,35 +1,34 @@
 #include "emulator/driver/session.h"
 
-#include <algorithm>
-#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "emulator/base/fault.h"
 #include "emulator/driver/fork_guard.h"
 #include "emulator/exec/launch/exploration.h"
-#include "emulator/ptx/sizes.h"
+#include "emulator/image/image.h"
 
 namespace warploom::emulator {
 namespace {
 
-// cudaMalloc aligns to 256 bytes (CUDA C++ Programming Guide, "Device Memory Accesses").
-constexpr std::size_t kAlignment = 256;
-// Memory holds anything before it is written: of each block so many bytes have a pattern, so that a
-// kernel that takes them for zeros fails, and fails each time.
-constexpr std::size_t kMostPoisoned = 1 << 20;
-constexpr int kPoison = 0xA5;
-// Freed memory that is kept while launches are checked.
-constexpr std::size_t kMostQuarantined = 64 << 20;
 thread_local int current = 0;
-thread_local std::string last_error = "no error";
 
-std::size_t round_up(std::size_t bytes) {
-  return std::max<std::size_t>(align_size(bytes, kAlignment), kAlignment);
+// What went wrong last in a thread; the code is not known until the call that failed ends.
+struct LastError {
+  std::string text = "no error";
+  std::optional<int> code;
+};
+thread_local LastError last_error;
+
+// WARPLOOM_EMULATOR_LOG=1: programs that keep the reason of a failure to themselves still show it.
+bool is_logged() {
+  const char* wanted = std::getenv("WARPLOOM_EMULATOR_LOG");
+  return wanted != nullptr && std::strcmp(wanted, "1") == 0;
 }
 
 void* as_handle(uintptr_t number) { return reinterpret_cast<void*>(number); }
@@ -79,120 +78,16 @@ DeviceState& Session::current_state() {
   return *devices_[static_cast<std::size_t>(current)];
 }
 
-void* Session::allocate(std::size_t bytes) {
+void* Session::load(const void* image) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (devices_.empty()) return nullptr;
-  DeviceState& state = current_state();
-  if (bytes > kMemoryBytes - state.allocated) {
-    set_error(format("warploom emulator: %zu bytes are asked for and %zu are allocated; the "
-                     "device has %" PRIu64,
-                     bytes, state.allocated, kMemoryBytes));
-    return nullptr;
-  }
-  void* pointer = std::aligned_alloc(kAlignment, round_up(bytes));
-  if (pointer == nullptr) {
-    set_error(format("warploom emulator: the host has no memory for %zu bytes", bytes));
-    return nullptr;
-  }
-  std::memset(pointer, kPoison, std::min(bytes, kMostPoisoned));
-  state.memory.add(reinterpret_cast<uint64_t>(pointer), bytes);
-  state.allocated += bytes;
-  allocations_[pointer] = {bytes, &state};
-  return pointer;
-}
-
-bool Session::copy(void* to, const void* from, std::size_t bytes, bool to_device,
-                   bool from_device) {
-  if (bytes == 0) return true;
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!may_copy(to, bytes, to_device) || !may_copy(from, bytes, from_device)) return false;
-  std::memmove(to, from, bytes);
-  return true;
-}
-
-bool Session::may_copy(const void* pointer, std::size_t bytes, bool on_device) const {
-  const auto address = reinterpret_cast<uint64_t>(pointer);
-  GlobalMemory::Range range, freed;
-  bool near = false, was_freed = false;
-  for (const auto& state : devices_) {
-    if (!state->memory.nearest(address, range) || !range.contains(address, 0) ||
-        address == range.end) {
-      was_freed |= state->memory.was_removed(address, freed);
-      continue;
-    }
-    if (range.contains(address, bytes)) return true;
-    near = true;
-    break;
-  }
-  if (near) {
-    set_error(format("warploom emulator: a copy of %zu bytes at 0x%" PRIx64 " begins at offset %"
-                     PRIu64 " of an allocation of %" PRIu64 " bytes and goes beyond its end",
-                     bytes, address, address - range.begin, range.end - range.begin));
-    return false;
-  }
-  if (!on_device) return true;
-  set_error(format("warploom emulator: a copy of %zu bytes at 0x%" PRIx64 ", %s", bytes, address,
-                   was_freed ? "which was freed before"
-                             : "where no allocation of device memory is"));
-  return false;
-}
-
-bool Session::release(void* pointer) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (pointer == nullptr) return true;
-  auto entry = allocations_.find(pointer);
-  if (entry == allocations_.end()) {
-    auto address = reinterpret_cast<uint64_t>(pointer);
-    GlobalMemory::Range range;
-    bool before = false;
-    for (const auto& state : devices_) {
-      before = before || (state->memory.was_removed(address, range) && range.begin == address);
-    }
-    set_error(before ? format("warploom emulator: double free: the %" PRIu64 " bytes at 0x%" PRIx64
-                              " were freed before",
-                              range.end - range.begin, address)
-                     : format("warploom emulator: free of 0x%" PRIx64 ", where no allocation of "
-                              "device memory begins",
-                              address));
-    return false;
-  }
-  DeviceState& state = *entry->second.state;
-  state.allocated -= entry->second.bytes;
-  state.memory.remove(reinterpret_cast<uint64_t>(pointer));
-  quarantine(pointer, entry->second.bytes);
-  allocations_.erase(entry);
-  return true;
-}
-
-void Session::quarantine(void* pointer, std::size_t bytes) {
-  quarantine_.emplace_back(pointer, bytes);
-  quarantined_ += bytes;
-  std::size_t most = options().checks ? kMostQuarantined : 0;
-  while (!quarantine_.empty() && (quarantined_ > most || most == 0)) {
-    std::free(quarantine_.front().first);
-    quarantined_ -= quarantine_.front().second;
-    quarantine_.pop_front();
-  }
-}
-
-std::size_t Session::allocated() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return devices_.empty() ? 0 : devices_[static_cast<std::size_t>(current)]->allocated;
-}
-
-void* Session::load(const char* ptx) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (std::strncmp(ptx, "\x7f" "ELF", 4) == 0) {
-    set_error("the emulator executes PTX, and this module is a cubin; compile it with the emulator "
-              "enabled");
-    return nullptr;
-  }
   try {
-    auto module = std::make_unique<LoadedModule>(decoded_.find(ptx), current_state());
+    DeviceState& state = current_state();
+    const std::string ptx = image::find_ptx(image, *state.device);
+    auto module = std::make_unique<LoadedModule>(decoded_.find(ptx), state);
     modules_[++last_handle_].module = std::move(module);
     return as_handle(last_handle_);
   } catch (const std::exception& error) {
-    set_error(std::string("the emulator cannot load this PTX: ") + error.what());
+    set_error(std::string("warploom emulator: the module cannot be loaded: ") + error.what());
     return nullptr;
   }
 }
@@ -201,7 +96,7 @@ bool Session::unload(const void* module) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto entry = modules_.find(as_number(module));
   if (entry == modules_.end()) {
-    set_error("the module is not loaded, or was unloaded before");
+    set_error("warploom emulator: the module is not loaded, or was unloaded before");
     return false;
   }
   for (const auto& [program, function] : entry->second.functions) functions_.erase(function);
@@ -213,13 +108,13 @@ void* Session::find_function(const void* module, const char* name) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto entry = modules_.find(as_number(module));
   if (entry == modules_.end()) {
-    set_error("the module is not loaded, or was unloaded before");
+    set_error("warploom emulator: the module is not loaded, or was unloaded before");
     return nullptr;
   }
   const LoadedModule* loaded = entry->second.module.get();
   const Program* program = loaded->find(name);
   if (program == nullptr) {
-    set_error(std::string("the module has no kernel '") + name + "'");
+    set_error(std::string("warploom emulator: the module has no kernel '") + name + "'");
     return nullptr;
   }
   auto [known, is_new] = entry->second.functions.try_emplace(program, last_handle_ + 1);
@@ -240,7 +135,41 @@ std::optional<ParameterFacts> Session::parameter(const void* function, std::size
   if (kernel == nullptr) return std::nullopt;
   const auto& parameters = kernel->program->function->parameters;
   if (index >= parameters.size()) return std::nullopt;
-  return ParameterFacts{parameters[index]->bytes, parameters[index]->type};
+  const ptx::Variable& parameter = *parameters[index];
+  return ParameterFacts{parameter.bytes, parameter.offset, parameter.type};
+}
+
+std::optional<FunctionFacts> Session::facts(const void* function) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const KernelHandle* kernel = find_kernel(function);
+  if (kernel == nullptr) return std::nullopt;
+  return FunctionFacts{kernel->program->function, kernel->program->static_shared};
+}
+
+std::vector<std::string> Session::kernel_names(const void* module) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto entry = modules_.find(as_number(module));
+  if (entry != modules_.end()) return entry->second.module->kernel_names();
+  set_error("warploom emulator: the module is not loaded, or was unloaded before");
+  return {};
+}
+
+std::optional<MemoryFacts> Session::variable(const void* module, const std::string& name) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto entry = modules_.find(as_number(module));
+  if (entry == modules_.end()) {
+    set_error("warploom emulator: the module is not loaded, or was unloaded before");
+    return std::nullopt;
+  }
+  const ptx::Variable* variable = entry->second.module->find_variable(name);
+  if (variable == nullptr) {
+    set_error("warploom emulator: the module has no variable '" + name + "'");
+    return std::nullopt;
+  }
+  MemoryFacts facts;
+  facts.begin = entry->second.module->global_base() + variable->offset;
+  facts.bytes = variable->bytes;
+  return facts;
 }
 
 std::string Session::execute(const KernelRun& run, const SchedulerSource& schedulers,
@@ -322,8 +251,18 @@ void Session::clear_reports() {
   reports_.clear();
 }
 
-void Session::set_error(const std::string& message) { last_error = message; }
+void Session::set_error(const std::string& message) {
+  last_error = {message, std::nullopt};
+  if (is_logged()) std::fprintf(stderr, "%s\n", message.c_str());
+}
 
-const std::string& Session::error() { return last_error; }
+void Session::set_error_code(int code) { last_error.code = code; }
+
+const std::string& Session::error() { return last_error.text; }
+
+const char* Session::error_of(int code) {
+  const bool is_it = last_error.code ? *last_error.code == code : last_error.text != "no error";
+  return is_it ? last_error.text.c_str() : nullptr;
+}
 
 }  // namespace warploom::emulator

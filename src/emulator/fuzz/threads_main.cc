@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/driver/cuda_abi.h"
+#include "emulator/driver/driver_api.h"
 #include "emulator/fuzz/targets.h"
 
 extern "C" {

@@ -38,6 +38,12 @@ const Program* DecodedModule::find(const std::string& name) const {
   return entry == programs_.end() ? nullptr : entry->second.get();
 }
 
+std::vector<std::string> DecodedModule::kernel_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, program] : programs_) names.push_back(name);
+  return names;
+}
+
 std::shared_ptr<const DecodedModule> DecodedModules::find(std::string_view ptx) {
   std::string key(ptx);
   auto known = modules_.find(key);

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "emulator/exec/launch/reach.h"
 #include "emulator/exec/machine/program.h"
@@ -25,6 +26,7 @@ class DecodedModule {
 
   const ptx::Module& source() const { return *module_; }
   const Program* find(const std::string& name) const;  // nullptr if there is none
+  std::vector<std::string> kernel_names() const;
 
  private:
   void check_instructions(CallGraph& calls) const;

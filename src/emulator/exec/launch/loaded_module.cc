@@ -72,6 +72,13 @@ LoadedModule::LoadedModule(std::shared_ptr<const DecodedModule> module, DeviceSt
   state_.memory.add(base_, source.global_bytes);
 }
 
+const ptx::Variable* LoadedModule::find_variable(const std::string& name) const {
+  for (const ptx::Variable* variable : module_->source().globals) {
+    if (variable->name == name) return variable;
+  }
+  return nullptr;
+}
+
 LoadedModule::~LoadedModule() {
   if (base_ != 0) state_.memory.remove(base_);
 }

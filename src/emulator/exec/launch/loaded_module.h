@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "emulator/base/device.h"
 #include "emulator/exec/launch/decoded_module.h"
@@ -41,6 +42,8 @@ class LoadedModule {
   LoadedModule& operator=(const LoadedModule&) = delete;
 
   const Program* find(const std::string& name) const { return module_->find(name); }
+  std::vector<std::string> kernel_names() const { return module_->kernel_names(); }
+  const ptx::Variable* find_variable(const std::string& name) const;  // nullptr: there is none
   uint64_t global_base() const { return base_; }
   DeviceState& state() const { return state_; }
 
