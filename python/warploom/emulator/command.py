@@ -1,8 +1,8 @@
-"""``warploom emulate``: run a Python script with the emulator in the place of the GPU.
+"""``warploom emulate``: run a script or a program with the emulator in the place of the GPU.
 
-The script runs in a process of its own, where ``tvm.cuda(0)`` is the emulated device even if the
-machine has a driver. Of a file with PTX the kernels are loaded and listed, which finds whatever the
-emulator does not know.
+A Python script runs in a process of its own, where ``tvm.cuda(0)`` is the emulated device even if
+the machine has a driver. So does an executable, such as a program of nvcc with PTX in it. Of a file
+with PTX the kernels are loaded and listed, which finds whatever the emulator does not know.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from warploom.command_line import Parser, natural, output_file
-from warploom.emulator import binding, run_ptx
+from warploom.emulator import binding, clients, run_ptx
 from warploom.emulator.run_program import child_environment
 from warploom.emulator.settings import SCHEDULES, Settings
 from warploom.errors import WarploomError, reading
@@ -25,8 +26,8 @@ from warploom.runtime.emulator_libraries import ARCHS, FIRST_ARCH
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("warploom emulate", description=__doc__.splitlines()[0])
-    parser.add_argument("file", help="a Python script, or PTX in a file *.ptx")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+    parser.add_argument("file", help="a Python script, a program, or a file *.ptx")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of it")
     parser.add_argument("--arch", choices=ARCHS, help=f"of tvm.cuda(0) ({ARCHS[0]})")
     parser.add_argument("--seed", type=natural, default=1, help="of the schedule (1)")
     parser.add_argument("--schedule", choices=SCHEDULES, default="random", help="(random)")
@@ -46,7 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     file = Path(options.file)
     if not file.is_file():
-        raise WarploomError(f"There is no file {file}; name a Python script or a file *.ptx.")
+        raise WarploomError(
+            f"There is no file {file}; name a Python script, a program or a file *.ptx."
+        )
     if file.suffix == ".ptx":
         with reading(file, "PTX"):
             text = file.read_text(encoding="utf-8")
@@ -58,13 +61,20 @@ def main(arguments: Sequence[str]) -> int:
         report=options.report,
         explore=options.explore,
     )
-    environ = child_environment()
-    if options.arch:
-        environ[FIRST_ARCH] = options.arch
-    chosen = json.dumps(dataclasses.asdict(settings))
-    page = "" if options.html is None else str(options.html.resolve())
-    command = [sys.executable, "-m", "warploom.emulator.script", chosen, page, str(file)]
-    return subprocess.run([*command, *options.arguments], env=environ).returncode
+    with tempfile.TemporaryDirectory(prefix="warploom-emulate-") as folder:
+        if clients.is_program(file):
+            if options.html is not None:
+                raise WarploomError("--html is for Python scripts; leave it out.")
+            environ = clients.program_environment(Path(folder), settings, options.arch)
+            command = [str(file.resolve())]
+        else:
+            environ = clients.environment(Path(folder), child_environment())
+            if options.arch:
+                environ[FIRST_ARCH] = options.arch
+            chosen = json.dumps(dataclasses.asdict(settings))
+            page = "" if options.html is None else str(options.html.resolve())
+            command = [sys.executable, "-m", "warploom.emulator.script", chosen, page, str(file)]
+        return subprocess.run([*command, *options.arguments], env=environ).returncode
 
 
 def _list_kernels(ptx: str, arch: str | None) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from warploom import emulator
-from warploom.emulator import script_lines, settings
+from warploom.emulator import clients, script_lines, settings
 from warploom.emulator.binding import EmulatorError
 from warploom.emulator.findings import findings_of, summary
 from warploom.emulator.html_report import html_page
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen, page = settings.Settings(**json.loads(arguments[0])), arguments[1]
     sys.excepthook = _show
     emulator.enable()
+    clients.prepare_process()
     settings.apply(chosen)
     sys.argv = list(arguments[2:])
     sys.path[0] = str(Path(arguments[2]).resolve().parent)

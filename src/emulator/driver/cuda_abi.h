@@ -116,6 +116,9 @@ struct HostNode {
   void* data;
 };
 
+static_assert(sizeof(Copy2d) == 128 && sizeof(Copy3d) == 200 && sizeof(KernelNode) == 72 &&
+              sizeof(FillNode) == 40 && sizeof(LaunchAttribute) == 72);
+
 }  // namespace warploom::emulator::abi
 
 #endif  // WARPLOOM_EMULATOR_DRIVER_CUDA_ABI_H_

@@ -58,7 +58,7 @@ struct DeviceProperties {
   int major, minor;
   std::size_t texture_alignment, texture_pitch_alignment;
   int multiprocessors, integrated, maps_host_memory;
-  int textures[30], surfaces[16];
+  int textures[25], surfaces[14];
   std::size_t surface_alignment;
   int concurrent_kernels, ecc, pci_bus, pci_device, pci_domain, tcc, engines, unified_addressing;
   int memory_bits, l2_bytes, l2_persisting, max_threads_per_sm, stream_priorities, l1, l1_local;
@@ -76,6 +76,7 @@ struct DeviceProperties {
   unsigned pci_device_id, pci_subsystem_id;
   int host_numa_ipc, reserved[56];
 };
+static_assert(sizeof(DeviceProperties) == 1008 && offsetof(DeviceProperties, clusters) == 748);
 
 int attribute(int number, int device) {
   int value = 0;

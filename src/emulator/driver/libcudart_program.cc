@@ -194,7 +194,7 @@ WARPLOOM_CUDA_API int __cudaPopCallConfiguration(Dim3* grid, Dim3* block, std::s
   return abi::kSuccess;
 }
 
-// 0 may stand for a kernel that cannot be loaded: its launch says why, once more.
+// Null may stand for a kernel that cannot be loaded: its launch says why, once more.
 WARPLOOM_CUDA_API int __cudaGetKernel(void** kernel, const void* host) {
   if (kernel == nullptr) return noted(abi::kInvalidValue);
   *kernel = const_cast<void*>(host);

@@ -80,14 +80,16 @@ DeviceState& Session::current_state() {
 
 void* Session::load(const void* image) {
   std::lock_guard<std::mutex> lock(mutex_);
+  std::string what = "warploom emulator: ";
   try {
     DeviceState& state = current_state();
     const std::string ptx = image::find_ptx(image, *state.device);
+    what += "the emulator cannot load this PTX: ";
     auto module = std::make_unique<LoadedModule>(decoded_.find(ptx), state);
     modules_[++last_handle_].module = std::move(module);
     return as_handle(last_handle_);
   } catch (const std::exception& error) {
-    set_error(std::string("warploom emulator: the module cannot be loaded: ") + error.what());
+    set_error(what + error.what());
     return nullptr;
   }
 }
