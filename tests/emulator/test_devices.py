@@ -162,7 +162,7 @@ def launch(module: ctypes.c_void_p, pointer: int, stream: int | None = None) -> 
     assert library.cuModuleGetFunction(ctypes.byref(function), module, b"kernel") == 0
     value = ctypes.c_void_p(pointer)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(value))
-    config = LaunchConfig((1, 1, 1), (1, 1, 1), 0, stream, None, 0)
+    config = LaunchConfig((1, 1, 1), (1, 1, 1), 0, getattr(stream, "value", stream), None, 0)
     return library.cuLaunchKernelEx(ctypes.byref(config), function, arguments, None)
 
 
@@ -192,31 +192,32 @@ def test_a_graph_replays_what_was_captured(rng):
     first, second = (library.warploom_emulator_allocate(ctypes.c_size_t(4)) for _ in range(2))
     ctypes.c_uint32.from_address(first).value = start
     ctypes.c_uint32.from_address(second).value = 0
-    stream = 0x1234
-    for name in ("end_capture", "copy_graph"):
-        getattr(library, f"warploom_emulator_{name}").restype = ctypes.c_void_p
-    assert library.warploom_emulator_begin_capture(None) != 0
-    assert library.warploom_emulator_begin_capture(ctypes.c_void_p(stream)) == 0
-    assert library.warploom_emulator_begin_capture(ctypes.c_void_p(stream)) != 0
+    stream, graph, executable = (ctypes.c_void_p() for _ in range(3))
+    assert library.cuStreamCreate(ctypes.byref(stream), 0) == 0
+    assert library.cuStreamBeginCapture_v2(None, 0) != 0
+    assert library.cuStreamBeginCapture_v2(stream, 0) == 0
+    assert library.cuStreamBeginCapture_v2(stream, 0) != 0
     assert launch(module, first, stream) == 0
-    copied = library.warploom_emulator_copy(
-        ctypes.c_void_p(stream), ctypes.c_void_p(second), ctypes.c_void_p(first), ctypes.c_size_t(4)
-    )
-    assert copied == 0
-    graph = library.warploom_emulator_end_capture(ctypes.c_void_p(stream))
-    assert library.warploom_emulator_end_capture(ctypes.c_void_p(stream)) is None
+    copy = ctypes.c_uint64(second), ctypes.c_uint64(first), ctypes.c_size_t(4), stream
+    assert library.cuMemcpyDtoDAsync_v2(*copy) == 0
+    assert library.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+    assert library.cuStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) != 0
     assert ctypes.c_uint32.from_address(first).value == start
-    executable = library.warploom_emulator_copy_graph(ctypes.c_void_p(graph))
-    library.warploom_emulator_delete_graph(ctypes.c_void_p(graph))
+    flags = ctypes.c_uint64(0)
+    assert library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, flags) == 0
+    assert library.cuGraphDestroy(graph) == 0
     for _ in range(3):
-        assert library.warploom_emulator_replay_graph(ctypes.c_void_p(executable)) == 0
+        assert library.cuGraphLaunch(executable, stream) == 0
     assert ctypes.c_uint32.from_address(second).value == 8 * start
-    library.warploom_emulator_delete_graph(ctypes.c_void_p(executable))
-    assert library.warploom_emulator_begin_capture(ctypes.c_void_p(stream)) == 0
+    assert library.cuGraphExecDestroy(executable) == 0
+    assert library.cuGraphLaunch(executable, stream) != 0, "it was destroyed"
+    assert library.cuStreamBeginCapture_v2(stream, 0) == 0
     assert launch(module, 16, stream) == 0, "a wild pointer shows when the graph runs"
-    graph = library.warploom_emulator_end_capture(ctypes.c_void_p(stream))
-    assert library.warploom_emulator_replay_graph(ctypes.c_void_p(graph)) != 0
-    library.warploom_emulator_delete_graph(ctypes.c_void_p(graph))
+    assert library.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+    assert library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, flags) == 0
+    assert library.cuGraphLaunch(executable, stream) != 0
+    assert library.cuGraphExecDestroy(executable) == 0 and library.cuGraphDestroy(graph) == 0
+    assert library.cuStreamDestroy_v2(stream) == 0
     for pointer in (first, second):
         library.warploom_emulator_release(ctypes.c_void_p(pointer))
     library.cuModuleUnload(module)

@@ -55,24 +55,30 @@ int put_nodes(const std::vector<const Node*>& nodes, void** handles, std::size_t
 struct UserObject {
   void* pointer;
   abi::HostFunction destroy;
-  unsigned references;
-  UserObject(void* object, abi::HostFunction told, unsigned count)
-      : pointer(object), destroy(told), references(count) {}
+  UserObject(void* object, abi::HostFunction told) : pointer(object), destroy(told) {}
   UserObject(const UserObject&) = delete;
   UserObject& operator=(const UserObject&) = delete;
   ~UserObject() { destroy(pointer); }
 };
 
-Handles<UserObject>& user_objects() {
-  static auto* handles = new Handles<UserObject>;
+// What a handle stands for: graphs may use the object when the program has no reference any more.
+struct UserReference {
+  std::weak_ptr<UserObject> object;
+  std::shared_ptr<UserObject> own;  // while the program has references
+  unsigned count;
+};
+
+Handles<UserReference>& user_objects() {
+  static auto* handles = new Handles<UserReference>;
   return *handles;
 }
 
 int drop(void* handle, unsigned count) {
-  std::shared_ptr<UserObject> object = user_objects().find(handle);
-  if (object == nullptr || count == 0 || object->references < count) return abi::kInvalidValue;
-  object->references -= count;
-  if (object->references == 0) user_objects().remove(handle);
+  std::shared_ptr<UserReference> reference = user_objects().find(handle);
+  if (reference == nullptr || count == 0 || reference->count < count) return abi::kInvalidValue;
+  reference->count -= count;
+  if (reference->count == 0) reference->own.reset();
+  if (reference->object.expired()) user_objects().remove(handle);
   return abi::kSuccess;
 }
 
@@ -197,20 +203,24 @@ WARPLOOM_CUDA_API int cuGraphExecUpdate_v2(void* handle, void* from, UpdateResul
   });
 }
 
-WARPLOOM_CUDA_API int cuUserObjectCreate(void** object, void* pointer, abi::HostFunction destroy,
-                                         unsigned references, unsigned) {
-  if (object == nullptr || destroy == nullptr || references == 0) return abi::kInvalidValue;
+WARPLOOM_CUDA_API int cuUserObjectCreate(void** handle, void* pointer, abi::HostFunction destroy,
+                                         unsigned count, unsigned) {
+  if (handle == nullptr || destroy == nullptr || count == 0) return abi::kInvalidValue;
   return guarded(abi::kOutOfMemory, [&] {
-    *object = user_objects().add(std::make_shared<UserObject>(pointer, destroy, references));
+    auto object = std::make_shared<UserObject>(pointer, destroy);
+    *handle = user_objects().add(
+        std::make_shared<UserReference>(UserReference{object, object, count}));
     return abi::kSuccess;
   });
 }
 
 WARPLOOM_CUDA_API int cuUserObjectRetain(void* handle, unsigned count) {
   return guarded(abi::kInvalidValue, [&] {
-    std::shared_ptr<UserObject> object = user_objects().find(handle);
+    std::shared_ptr<UserReference> reference = user_objects().find(handle);
+    std::shared_ptr<UserObject> object = reference ? reference->object.lock() : nullptr;
     if (object == nullptr) return abi::kInvalidValue;
-    object->references += count;
+    reference->own = object;
+    reference->count += count;
     return abi::kSuccess;
   });
 }
@@ -223,7 +233,8 @@ WARPLOOM_CUDA_API int cuGraphRetainUserObject(void* handle, void* object, unsign
                                               unsigned flags) {
   constexpr unsigned kMove = 1;  // the graph takes the caller's references
   return with_graph(handle, [&](const std::shared_ptr<Graph>& graph) {
-    std::shared_ptr<UserObject> found = user_objects().find(object);
+    std::shared_ptr<UserReference> reference = user_objects().find(object);
+    std::shared_ptr<UserObject> found = reference ? reference->object.lock() : nullptr;
     if (found == nullptr) return abi::kInvalidValue;
     graph->keeps.insert(graph->keeps.end(), count, found);
     return (flags & kMove) != 0 ? drop(object, count) : abi::kSuccess;
@@ -232,7 +243,8 @@ WARPLOOM_CUDA_API int cuGraphRetainUserObject(void* handle, void* object, unsign
 
 WARPLOOM_CUDA_API int cuGraphReleaseUserObject(void* handle, void* object, unsigned count) {
   return with_graph(handle, [&](const std::shared_ptr<Graph>& graph) {
-    std::shared_ptr<void> found = user_objects().find(object);
+    std::shared_ptr<UserReference> reference = user_objects().find(object);
+    std::shared_ptr<void> found = reference ? reference->object.lock() : nullptr;
     for (; count > 0; --count) {
       auto kept = std::find(graph->keeps.begin(), graph->keeps.end(), found);
       if (found == nullptr || kept == graph->keeps.end()) return abi::kInvalidValue;
