@@ -20,7 +20,6 @@ target_link_libraries(warploom_emulator_core PUBLIC Threads::Threads PRIVATE war
 file(
   GLOB driver_sources CONFIGURE_DEPENDS
   ${emulator_dir}/exec/launch/*.cc ${emulator_dir}/image/*.cc ${emulator_dir}/driver/*.cc)
-list(FILTER driver_sources EXCLUDE REGEX "libcudart|static_runtime")
 add_library(warploom_emulator_driver OBJECT ${driver_sources})
 target_include_directories(warploom_emulator_driver PRIVATE src)
 target_link_libraries(warploom_emulator_driver PRIVATE warploom::warnings)
@@ -47,11 +46,10 @@ foreach(library warploom_emulator warploom_emulator_local)
 endforeach()
 
 # Its device memory is that of warploom_emulator, which is loaded before it.
-set(cudart_symbols "${emulator_dir}/driver/libcudart.map")
-file(GLOB cudart_sources CONFIGURE_DEPENDS ${emulator_dir}/driver/libcudart*.cc)
+set(cudart_symbols "${emulator_dir}/driver/runtime/libcudart.map")
+file(GLOB cudart_sources CONFIGURE_DEPENDS ${emulator_dir}/driver/runtime/*.cc)
 add_library(
-  warploom_emulator_cudart SHARED ${cudart_sources} ${emulator_dir}/driver/error_names.cc
-  ${emulator_dir}/driver/static_runtime.cc)
+  warploom_emulator_cudart SHARED ${cudart_sources} ${emulator_dir}/driver/error_names.cc)
 target_include_directories(warploom_emulator_cudart PRIVATE src)
 target_link_libraries(warploom_emulator_cudart PRIVATE warploom_emulator warploom::warnings)
 set_target_properties(

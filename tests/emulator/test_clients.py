@@ -103,7 +103,7 @@ def test_cuda_core(emulate):
     assert result.stdout == "all is well\n", result.stderr[-3000:]
 
 
-@needs("numba.cuda")
+@needs("numba_cuda")
 def test_numba(emulate):
     result = emulate(
         """

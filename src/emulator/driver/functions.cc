@@ -6,7 +6,7 @@
 extern "C" {
 #define SERVED(name, symbol, since) int symbol();
 #define REFUSED(name, symbol, since) int symbol();
-#include "emulator/driver/functions.inc"
+#include "emulator/driver/function_table.h"
 #undef SERVED
 #undef REFUSED
 }
@@ -23,7 +23,7 @@ struct Row {
 constexpr Row kRows[] = {
 #define SERVED(name, symbol, since) {#name, symbol, since},
 #define REFUSED(name, symbol, since) {#name, symbol, since},
-#include "emulator/driver/functions.inc"
+#include "emulator/driver/function_table.h"
 #undef SERVED
 #undef REFUSED
 };

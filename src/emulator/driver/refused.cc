@@ -22,6 +22,6 @@ int refuse(const char* name) {
 #define SERVED(name, symbol, since)
 #define REFUSED(name, symbol, since) \
   WARPLOOM_CUDA_API int symbol() { return refuse(#name); }
-#include "emulator/driver/functions.inc"
+#include "emulator/driver/function_table.h"
 #undef SERVED
 #undef REFUSED

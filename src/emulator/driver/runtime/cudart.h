@@ -1,7 +1,7 @@
 // What the files of the emulated runtime library share.
 
-#ifndef WARPLOOM_EMULATOR_DRIVER_CUDART_H_
-#define WARPLOOM_EMULATOR_DRIVER_CUDART_H_
+#ifndef WARPLOOM_EMULATOR_DRIVER_RUNTIME_CUDART_H_
+#define WARPLOOM_EMULATOR_DRIVER_RUNTIME_CUDART_H_
 
 #include <cstdint>
 
@@ -35,4 +35,4 @@ struct Dim3 {
 
 }  // namespace warploom::emulator::runtime
 
-#endif  // WARPLOOM_EMULATOR_DRIVER_CUDART_H_
+#endif  // WARPLOOM_EMULATOR_DRIVER_RUNTIME_CUDART_H_

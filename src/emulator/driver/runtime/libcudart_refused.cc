@@ -2,7 +2,7 @@
 // with them start, and a call says which function it was.
 
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/cudart.h"
+#include "emulator/driver/runtime/cudart.h"
 
 using namespace warploom::emulator;           // NOLINT: everything below belongs to the emulator
 using namespace warploom::emulator::runtime;  // NOLINT
@@ -18,6 +18,6 @@ int refuse(const char* why) { return noted(warploom_emulator_fail(abi::kNotSuppo
 #define SERVED(name)
 #define REFUSED(name) \
   WARPLOOM_CUDA_API int name() { return refuse(#name " is not served (cudaErrorNotSupported)"); }
-#include "emulator/driver/runtime_functions.inc"
+#include "emulator/driver/runtime/function_table.h"
 #undef SERVED
 #undef REFUSED

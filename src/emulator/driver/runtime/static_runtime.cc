@@ -25,7 +25,7 @@
 extern "C" {
 #define SERVED(name) int name();
 #define REFUSED(name) int name();
-#include "emulator/driver/runtime_functions.inc"
+#include "emulator/driver/runtime/function_table.h"
 #undef SERVED
 #undef REFUSED
 }
@@ -36,7 +36,7 @@ const std::map<std::string_view, void*>& own_functions() {
 #define SERVED(name) {#name, reinterpret_cast<void*>(&name)},
 #define REFUSED(name) {#name, reinterpret_cast<void*>(&name)},
   static const auto* functions = new std::map<std::string_view, void*>{
-#include "emulator/driver/runtime_functions.inc"
+#include "emulator/driver/runtime/function_table.h"
   };
 #undef SERVED
 #undef REFUSED

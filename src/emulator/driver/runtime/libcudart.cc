@@ -8,7 +8,7 @@
 
 #include "emulator/base/device.h"
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/cudart.h"
+#include "emulator/driver/runtime/cudart.h"
 #include "emulator/driver/error_names.h"
 
 using namespace warploom::emulator;           // NOLINT: everything below belongs to the emulator

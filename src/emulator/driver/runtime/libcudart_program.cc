@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/cudart.h"
+#include "emulator/driver/runtime/cudart.h"
 
 using namespace warploom::emulator;           // NOLINT: everything below belongs to the emulator
 using namespace warploom::emulator::runtime;  // NOLINT

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "emulator/driver/cuda_abi.h"
-#include "emulator/driver/cudart.h"
+#include "emulator/driver/runtime/cudart.h"
 
 using namespace warploom::emulator;           // NOLINT: everything below belongs to the emulator
 using namespace warploom::emulator::runtime;  // NOLINT
