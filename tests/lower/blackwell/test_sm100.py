@@ -85,7 +85,9 @@ def of_package(case: tile_programs.Case, func: tvm.tirx.PrimFunc) -> tile_progra
 PROGRAMS |= {
     "package attention": lambda stages: of_package(
         tile_programs.attention(200, 64, tile=(128, 64), causal=True),
-        programs.attention(200, 64, 2, 1, causal=True, tile=(128, 64), stages=stages),
+        programs.attention(
+            200, 64, 2, 1, causal=True, tile=(128, 64), stages=stages, arch=ARCH
+        ),
     ),
     "package gemm quantised": partial(tile_programs.packed, tile=(16, 128, 128)),
 }

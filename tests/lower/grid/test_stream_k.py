@@ -51,6 +51,7 @@ SAMPLE, ALL, SHARE = 3, 1000, 10
 ALLOWED_DECLINES = (
     "uses the accumulator part inside the loop", "best goes from one iteration",
     "a part needs one at least", "The program has MMAs in no loop of its own",
+    "the thread that loads cannot alone",
 )  # fmt: skip
 #: Of the programs in every run: the seed of those that are declined, and why.
 DECLINED = {1: "best goes from one iteration", 2: "best goes from one iteration"}
