@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 
 from tests.shared import tile_programs
+from tests.shared.tile_programs.statements import random_statements, statement_table
 from warploom import language as wl
 
 SEEDS = range(50)
@@ -36,6 +37,28 @@ def test_interpreter_agrees_with_the_model(seed):
         allowed = case.tolerance * np.abs(expected).max()
         assert (error <= allowed).all(), f"{case.func.params[index].name}: {error.max()} {allowed}"
     assert tvm_ffi.structural_equal(tvm.script.from_source(case.func.script()), case.func)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.some(10)
+def test_interpreter_agrees_with_the_model_of_statements(seed):
+    rng = np.random.default_rng(seed)
+    case, _ = random_statements(rng, with_mma=seed % 3 == 0)
+    arguments = case.arguments(rng)
+    results = case.expected([np.copy(a) for a in arguments])
+    wl.interpret(case.func, arguments)
+    assert results
+    for index, expected in results.items():
+        name = case.func.params[index].name
+        np.testing.assert_array_equal(arguments[index].astype(np.float64), expected, name)
+
+
+def test_statements_are_diverse():
+    """Every statement is drawn in some programs, and in some it is not."""
+    programs = [set(random_statements(np.random.default_rng(s), s % 3 == 0)[1]) for s in range(90)]
+    for statement in statement_table():
+        found = sum(statement.__name__ in names for names in programs)
+        assert 0 < found < len(programs), f"{statement.__name__} is in {found} programs"
 
 
 def test_a_seed_names_a_program():

@@ -12,7 +12,7 @@ _ROW = re.compile(r"^\| (?P<rooms>`[^|]*/`[^|]*)\|", re.MULTILINE)
 #: Rooms of what is no package of warploom.
 OF_NO_PACKAGE = {"shared", "source_mutants", "top", "upstream", "whole", "emulator/mutants"}
 #: Packages that belong to the room above them.
-PARTS_OF_ROOMS = {"emulator/golden", "shared/tile_programs"}
+PARTS_OF_ROOMS = {"emulator/golden", "shared/tile_programs", "shared/tile_programs/statements"}
 
 
 def read_rooms(text: str) -> list[str]:

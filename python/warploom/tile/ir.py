@@ -68,6 +68,12 @@ def nest(
     return loop(*pairs[0], body, annotations)
 
 
+def counters(count: int) -> list[Var]:
+    """Variables of a nest over so many dimensions: i, j, k, l, and numbered ones from there on."""
+    names = "ijkl" if count <= 4 else [f"i{number}" for number in range(count)]
+    return [Var(name, "int32") for name in names[:count]]
+
+
 def when(condition: Any, then: Body, otherwise: Body | None = None) -> Stmt:
     """``if condition: ...``; a condition that is True leaves only the statements."""
     if condition is True:

@@ -69,7 +69,7 @@ def test_boxes_are_legal_and_cover_a_tile_once(shape, dtype):
     to = ir.whole(tile)
     source = ir.region(tensor, (3, 1), *ir.ranges(to))
     seen = np.zeros(shape, int)
-    if why_no_boxes(to) is not None:
+    if why_no_boxes(to, source) is not None:
         assert np.prod(shape) * size > 2048
         return
     parts = boxes(to, source)
@@ -90,4 +90,17 @@ def test_boxes_are_legal_and_cover_a_tile_once(shape, dtype):
 ])  # fmt: skip
 def test_what_threads_copy_is_said(shape, reason):
     tile = tirx.decl_buffer(shape, "float32", "tile", scope="shared")
-    assert re.search(reason, why_no_boxes(ir.whole(tile)))
+    tensor = tirx.decl_buffer(shape, "float32", "tensor")
+    assert re.search(reason, why_no_boxes(ir.whole(tile), ir.whole(tensor)))
+
+
+@pytest.mark.parametrize(("length", "first", "elements"), [
+    (4096, 0, 512), (4096, tirx.Var("b", "int32") * 512, 512), (1001, 0, 256), (4096, 3, 256),
+    (tirx.Var("n", "int32"), 0, 256), (tirx.Var("n", "int32") * 2, 0, 512),
+])  # fmt: skip
+def test_wide_elements_are_those_that_are_known(length, first, elements):
+    """Of 8 bytes, where rows, and what is copied of them, consist of such."""
+    tile = tirx.decl_buffer((512,), "float32", "tile", scope="shared")
+    tensor = tirx.decl_buffer((length,), "float32", "tensor")
+    parts = boxes(ir.whole(tile), ir.region(tensor, (first, 512)))
+    assert [int(ir.ranges(own)[0][1]) for own, _ in parts] == [elements] * (512 // elements)

@@ -10,7 +10,7 @@ from tests.lower.passes.test_reductions import JOIN, NUMPY, compare
 from tests.shared.tile_programs.case import poisoned, precision, random_values, wide
 from warploom import language as wl
 from warploom import lower_trace
-from warploom.errors import Decline, TileProgramError
+from warploom.errors import TileProgramError
 from warploom.lower.lowerings import lower
 
 ARCHS = ("sm_90a", "sm_100a")
@@ -136,22 +136,74 @@ def test_what_is_decided_is_said():
     assert "y: 3 dimensions, the last of which are columns" in lines
 
 
-def test_a_dimension_in_the_middle_is_declined():
-    func, _ = reduced((2, 3, 16), "float32", (1,), "sum", "shared", False)
-    with pytest.raises(Decline, match=r"over axes \[1\] of a part or of the middle of it: reduce"):
-        lower(func)
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", ["fragment", "shared"])
+@pytest.mark.parametrize("to", ["fragment", "shared"])
+@pytest.mark.parametrize("shape", [(2, 3, 16), (3, 5, 7), (2, 2, 3, 8), (2, 2, 3, 2, 4)])
+@pytest.mark.parametrize("accum", [False, True])
+@pytest.mark.some(8)
+def test_any_dimensions_of_any_part(shape, source, to, accum, arch, rng):
+    """In the place of a dimension that is reduced there is one element, or there is none."""
+    axes = sorted(rng.permutation(len(shape))[: int(rng.integers(1, len(shape)))].tolist())
+    first = [int(rng.integers(extent)) for extent in shape]
+    last = [int(rng.integers(a, e)) + 1 for a, e in zip(first, shape, strict=True)]
+    part = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
+    part = tuple(map(slice, shape)) if rng.integers(2) else part
+    name, dtype = str(rng.choice(list(NUMPY))), str(rng.choice(["float16", "int32"]))
+    keep = bool(rng.integers(2))
+    x = rng.integers(-9, 9, shape).astype(dtype)
+    exact = NUMPY[name](wide(x[part]), axis=tuple(axes), keepdims=keep)
+    print(shape, axes, part, name, dtype, keep)
+    start = (0,) * len(shape)
 
-
-def test_other_primitives_are_declined():
     @T.prim_func
-    def func(X: T.Buffer((2, 3, 16), "float32"), Y: T.Buffer((2, 3, 16), "float32")):
+    def func(A: T.Buffer(shape, dtype), B: T.Buffer(exact.shape, dtype)):
         T.device_entry()
         T.cta_id([1])
-        x = wl.load(X, (0, 0, 0), (2, 3, 16), scope="fragment")
-        Tx.cta.atomic_add(Y[0:2, 0:3, 0:16], x)
+        tile = wl.load(A, start, shape, scope=source)
+        result = T.alloc_buffer(exact.shape, dtype, scope=to)
+        Tx.cta.fill(result, T.cast(3, dtype))
+        getattr(Tx.cta, name)(result, tile[part], axes=axes, accum=accum)
+        Tx.cta.copy(B, result)
 
-    with pytest.raises(Decline, match="takes the tile x of 3 dimensions; copy it to a tile of one"):
-        lower(func)
+    exact = JOIN[name](exact, 3) if accum else exact
+    compare(func, [x, poisoned(exact.shape, dtype)], exact, 0, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("shape", [(2, 3, 16), (2, 1, 3, 8), (4, 8, 16)])
+def test_updates_by_a_tile(shape, arch, rng):
+    start = (0,) * len(shape)
+
+    @T.prim_func
+    def func(X: T.Buffer(shape, "float32"), Y: T.Buffer(shape, "float32")):
+        T.device_entry()
+        T.cta_id([1])
+        Tx.cta.atomic_add(Y, wl.load(X, start, shape, scope="fragment"))
+
+    x, y = (rng.integers(-9, 9, shape).astype("float32") for _ in range(2))
+    compare(func, [x, y], wide(x) + y, 0, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("source", ["fragment", "shared"])
+@pytest.mark.parametrize("to", ["fragment", "shared"])
+@pytest.mark.some(6)
+def test_positions_along_any_dimension(axis, source, to, arch, rng):
+    shape = (3, 4, 8)
+    kept = tuple(e for d, e in enumerate(shape) if d != axis)
+
+    @T.prim_func
+    def func(X: T.Buffer(shape, "float32"), Y: T.Buffer(kept, "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        result = T.alloc_buffer(kept, "int32", scope=to)
+        Tx.cta.argmax(result, wl.load(X, (0, 0, 0), shape, scope=source), axis=axis)
+        Tx.cta.copy(Y, result)
+
+    x = rng.permutation(96).reshape(shape).astype("float32")
+    compare(func, [x, poisoned(kept, "int32")], x.argmax(axis), 0, arch)
 
 
 def test_a_tile_without_dimensions_is_refused():

@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Var
+from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.errors import Decline
 from warploom.layout.thread_grid import ThreadGrid
@@ -27,9 +28,11 @@ from warploom.lower.analysis.layouts import has_layout
 from warploom.target import ARCHS
 from warploom.target.dtypes import bits_of
 from warploom.tile import ir
+from warploom.tile.primitives import op_name
 from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scopes import TILE_SCOPES, is_global, is_single
 from warploom.tile.statement import Nest, Reduction, walk
+from warploom.tile_primitives import POSITIONS
 
 #: Warpgroups of a CTA: up to 1024 threads.
 _WARPGROUPS = (1, 2, 4, 8)
@@ -66,13 +69,17 @@ def is_free(program: TileProgram) -> bool:
     """Whether tiles in registers may be spread over threads in any way.
 
     So it is where no MMA reads or writes registers and no hint wants warps of their own to load.
-    Reductions of shared tiles take copies in registers.
+    Reductions of shared tiles take copies in registers, and positions of extremes are reductions.
     """
     if program.has_mmas or program.by_hand or program.hints.specialise is not None:
         return False
     if any(tile.scope() in TILE_SCOPES for tile in allocations(program.body)):
         return True
-    return any(isinstance(statement, Reduction) for statement in walk(program.block))
+    return any(
+        isinstance(statement, Reduction)
+        or (isinstance(statement.raw, TilePrimitiveCall) and op_name(statement.raw) in POSITIONS)
+        for statement in walk(program.block)
+    )
 
 
 def choose_threads(program: TileProgram) -> ThreadGrid:

@@ -19,6 +19,7 @@ from warploom.lower.analysis.clusters import Dimensions, control_of, dependence,
 from warploom.lower.analysis.gather_rows import gathered
 from warploom.lower.analysis.rings import PipelinePlan, Ring, RingUse
 from warploom.lower.analysis.shared_tiles import stacked
+from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.program import TileProgram
 from warploom.tile.scopes import is_global
@@ -26,8 +27,9 @@ from warploom.tile.statement import Allocation, Block, Load, Loop, Mma, Statemen
 
 
 def plan_pipeline(
-    program: TileProgram, multicast: bool = True, apart: bool = False, several: bool = False
-) -> PipelinePlan:
+    program: TileProgram, multicast: bool = True, apart: bool = False, several: bool = False,
+    by_reads: bool = False,
+) -> PipelinePlan:  # fmt: skip
     """Find the rings of a program.
 
     Parameters
@@ -39,6 +41,9 @@ def plan_pipeline(
         may be loaded in several places, one after the other.
     several : bool
         Whether such places fill the stages of one ring; else each has a ring of its own.
+    by_reads : bool
+        Whether loads of a block that stand behind a statement that reads the tiles before them are
+        a ring of their own.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def plan_pipeline(
     found: list[_Loaded] = []
     for place in blocks(program):
         loads = [load for load in place.statements if isinstance(load, Load)]
-        for together in _groups(loads, place.statements, apart):
+        for together in _groups(loads, place.statements, apart, by_reads):
             found.append(_loaded(place, together, program.tensor_memory))
     rings: dict[int | frozenset[Buffer], list[_Loaded]] = {}
     for number, one in enumerate(found):
@@ -146,13 +151,15 @@ def _fresh(name: str, taken: list[str]) -> str:
     )  # fmt: skip
 
 
-def _groups(loads: list[Load], statements: Block, apart: bool) -> list[list[Load]]:
+def _groups(loads: list[Load], statements: Block, apart: bool, by_reads: bool) -> list[list[Load]]:
     """The loads of a block, those together that are a ring.
 
     Only the first CTA of a pair hears of the loads that their MMAs read: others are apart.
     """
     if apart:
         return _by_users(loads, statements)
+    if by_reads:
+        return _by_reads(statements)
     multiplied = {
         tile
         for mma in walk(statements) if isinstance(mma, Mma) and mma.ctas > 1
@@ -168,6 +175,25 @@ def _by_users(loads: list[Load], statements: Block) -> list[list[Load]]:
     for load in loads:
         groups.setdefault(tuple(_users({load.tile}, statements)), []).append(load)
     return list(groups.values())
+
+
+def _by_reads(statements: Block) -> list[list[Load]]:
+    """The loads of a block, together where no statement between them uses their tiles."""
+    groups: list[list[Load]] = []
+    begins = True
+    for statement in statements:
+        if isinstance(statement, Load):
+            before = next((g for g in groups if any(statement.tile is o.tile for o in g)), None)
+            if before is not None:
+                before.append(statement)  # a part of a tile: the others are in a ring already
+            elif begins:
+                groups.append([statement])
+            else:
+                groups[-1].append(statement)
+            begins = False
+        elif groups:
+            begins |= _uses(statement, {load.tile for load in groups[-1]})
+    return groups
 
 
 def _users(tiles: set[Buffer], statements: Block) -> list[int]:
@@ -266,9 +292,9 @@ def _check(program: TileProgram, uses: tuple[RingUse, ...], apart: bool) -> None
         for tile in use.ring.tiles:
             before = seen.setdefault(tile, use)
             if before is not use and not apart:
+                hint = ", or the hint split_rings" if program.arch == SM90A.name else ""
                 raise Decline(
-                    f"The tile {tile.name} is loaded in two places; use one tile for each, or the "
-                    "hint split_rings."
+                    f"The tile {tile.name} is loaded in two places; use one tile for each{hint}."
                 )
             if set(before.ring.tiles) != set(use.ring.tiles):
                 raise Decline(

@@ -1,8 +1,8 @@
 """Boxes of TMA that a copy of a tile without swizzle takes.
 
 A box has at most 256 elements along each dimension (PTX ISA, "Tensor copies"). TVM takes elements
-of up to 8 bytes where rows consist of such, and copies what is no box row by row, whose places in
-shared memory then have to be multiples of 128 bytes.
+of up to 8 bytes where it knows that rows consist of such. It copies what is no box row by row,
+whose places in shared memory then have to be multiples of 128 bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
+from tvm.script import tirx as T
+from tvm.sym.analyzer import Analyzer
 
 from warploom.target import TMA
 from warploom.tile import ir
+from warploom.tile.scopes import is_global
 
 #: Bytes of the largest elements of a tensor map.
 _ELEMENT_BYTES = 8
@@ -43,7 +46,8 @@ def boxes(to: TensorRegion, source: TensorRegion, most: int | None = None) -> li
     sizes = _sizes(to)
     if not sizes or sizes != _sizes(source):
         return [(to, source)]
-    steps = _steps(sizes, most or TMA.box_extent * _ELEMENT_BYTES // _bytes_of(to))
+    tensor = to if is_global(to.source) else source
+    steps = _steps(sizes, most or _widest(tensor))
     starts = [range(0, size, step) for size, step in zip(sizes, steps, strict=True)]
     return [
         (_part(to, part, sizes, steps), _part(source, part, sizes, steps))
@@ -51,12 +55,15 @@ def boxes(to: TensorRegion, source: TensorRegion, most: int | None = None) -> li
     ]
 
 
-def why_no_boxes(tile: TensorRegion) -> str | None:
-    """Why no boxes copy a region of a shared tile without swizzle; None if they do."""
+def why_no_boxes(tile: TensorRegion, tensor: TensorRegion) -> str | None:
+    """Why no boxes copy a region of a shared tile without swizzle; None if they do.
+
+    ``tensor`` is the region of global memory that it is copied from or to.
+    """
     sizes, size = _sizes(tile), _bytes_of(tile)
     if not sizes:
         return None
-    steps = _steps(sizes, TMA.box_extent * _ELEMENT_BYTES // size)
+    steps = _steps(sizes, _widest(tensor))
     counts = [-(-extent // step) for extent, step in zip(sizes, steps, strict=True)]
     name, shape = tile.source.name, [int(extent) for extent in tile.source.shape]
     wide = [d for d, (_, extent) in enumerate(ir.ranges(tile)) if int(extent) != 1]
@@ -80,6 +87,21 @@ def _steps(sizes: list[int], widest: int) -> list[int]:
         steps.insert(0, 1 if cut else TMA.box_extent)
         cut |= extent > TMA.box_extent
     return steps
+
+
+def _widest(tensor: TensorRegion) -> int:
+    """Elements of a row in a box: those of the widest elements that TVM takes for a region."""
+    size, length = _bytes_of(tensor), tensor.source.shape[-1]
+    first, extent = ir.ranges(tensor)[-1]
+    analyzer = Analyzer()
+    wide = next(
+        bytes_ for bytes_ in (_ELEMENT_BYTES, 4, 2, 1)
+        if bytes_ <= size or all(
+            analyzer.can_prove(T.floormod(count * size, bytes_) == 0)
+            for count in (length, first, extent)
+        )
+    )  # fmt: skip
+    return TMA.box_extent * max(1, wide // size)
 
 
 def _bytes_of(region: TensorRegion) -> int:

@@ -19,16 +19,19 @@ from warploom.tile import ir
 _OTHER_DTYPES = {"bool": "uint8", "int16": "uint16", "float8_e8m0fnu": "uint8"}
 
 
-def why_not_tma(region: TensorRegion, use: str) -> str | None:
+def why_not_tma(region: TensorRegion, use: str, stored: bool = False) -> str | None:
     """Why TMA cannot describe a region, as a sentence; None if it can, or the launch will know.
 
-    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row.
+    TMA steps over rows by multiples of 16 bytes; TVM knows no step of a single row. What it stores
+    or updates ends at such a multiple, too: behind the last element of a vector it would write.
 
     Parameters
     ----------
     region : TensorRegion
     use : str
         Of its buffer, such as ``"which A_s is loaded from"``.
+    stored : bool
+        Whether the region is stored or updated, and not loaded.
     """
     buffer = region.source
     bits = tvm.DataType(str(buffer.dtype)).bits
@@ -37,7 +40,7 @@ def why_not_tma(region: TensorRegion, use: str) -> str | None:
             f"{buffer.name}, {use}, is {buffer.dtype}, of which TVM makes no tensor maps; view it "
             f"as {instead}."
         )
-    for part, extent in (("", _pitch(region)), ("the part of ", ir.ranges(region)[-1][1])):
+    for part, extent in (("", _pitch(region, stored)), ("the part of ", ir.ranges(region)[-1][1])):
         if isinstance(extent, int | tirx.IntImm) and int(extent) * bits % (8 * TMA.chunk_bytes):
             return (
                 f"Rows of {part}{buffer.name}, {use}, have {int(extent) * bits // 8} bytes; TMA "
@@ -62,9 +65,9 @@ def tma_updates(name: str, buffer: Buffer) -> bool:
     return knows_strides(buffer) and str(buffer.dtype) not in without
 
 
-def at_launch(region: TensorRegion) -> Any:
+def at_launch(region: TensorRegion, stored: bool = False) -> Any:
     """Whether TMA can describe a region, as a condition of the host; None if it is known before."""
-    pitch = _pitch(region)
+    pitch = _pitch(region, stored)
     if isinstance(pitch, int | tirx.IntImm):
         return None
     chunk = 8 * TMA.chunk_bytes // tvm.DataType(str(region.source.dtype)).bits
@@ -72,7 +75,7 @@ def at_launch(region: TensorRegion) -> Any:
     return None if Analyzer().can_prove(fits) else fits
 
 
-def _pitch(region: TensorRegion) -> Any:
-    """Elements from a row to the next; 0 of a vector, which has one row."""
+def _pitch(region: TensorRegion, stored: bool) -> Any:
+    """Elements from a row to the next; 0 of a vector that is loaded, which has one row."""
     shape = region.source.shape
-    return shape[-1] if len(shape) > 1 else 0
+    return shape[-1] if stored or len(shape) > 1 else 0

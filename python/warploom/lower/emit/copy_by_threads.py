@@ -119,7 +119,7 @@ def _through_registers(
     """A nest for each warpgroup, over its part of the rows; on a grid of threads, one for all."""
     count = consumers(program) if program.threads is None else 1
     extents = [int(extent) for _, extent in ir.ranges(to)]
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", extents, strict=False)]
+    counters = ir.counters(len(extents))
     shared_out = count > 1 and extents[0] % count == 0
     places: list[Any] = [*counters]
     if shared_out:

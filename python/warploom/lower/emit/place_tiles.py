@@ -11,7 +11,8 @@ from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.tile import ir
-from warploom.tile.primitives import tile_call
+from warploom.tile.effects import REDUCTIONS
+from warploom.tile.primitives import op_name, tile_call
 
 
 def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> Stmt:
@@ -39,6 +40,10 @@ def place_tiles(statement: Stmt, current: dict[Buffer, tuple[Buffer, Any]]) -> S
         args = [
             tile_region(arg) if isinstance(arg, TensorRegion) else arg for arg in statement.args
         ]
+        if op_name(statement) in REDUCTIONS and statement.args[1].source in current:
+            # Counted from the last dimension, axes are the same behind that of the stages.
+            rank = len(statement.args[1].region)
+            args[2] = [int(axis) % rank - rank for axis in statement.args[2]]
         return tile_call(statement, *args)
     callbacks = [(TensorRegion, tile_region), (TensorLoad, load), (tirx.BufferStore, store)]
     return tvm_ffi.structural_map(statement, callbacks, order="post")

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, PrimFunc, Stmt, Var
+from tvm.tirx import Buffer, PrimFunc, Stmt
 
 from warploom.errors import Decline
 from warploom.language.print_format import BOOL, FLOAT, POINTER, SIGNED, UNSIGNED, Kind, c_format
@@ -277,7 +277,7 @@ class _Memory:
     def _nest(self, load: TensorLoad, number: int) -> Stmt:
         """The nest in which the element is stored."""
         tile = load.source
-        counters = [Var(name, "int32") for name, _ in zip("ij", tile.shape, strict=False)]
+        counters = ir.counters(len(tile.shape))
         chosen: Any = None
         for counter, index in zip(counters, load.indices, strict=True):
             here = counter == index

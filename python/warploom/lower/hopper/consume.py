@@ -29,7 +29,7 @@ from warploom.lower.hopper.wait_plan import Waits
 from warploom.tile import ir
 from warploom.tile.effects import Effects
 from warploom.tile.mbarriers import SCOPE as MBARRIER
-from warploom.tile.program import TileProgram
+from warploom.tile.program import TileProgram, allocations
 from warploom.tile.scalar import ThreadScalar
 from warploom.tile.scopes import is_shared
 from warploom.tile.statement import (
@@ -195,7 +195,8 @@ class Consumer:
             return [ir.when(statement.condition, *self._bodies(statement))]
         placed = by_one_thread(self._placed(statement), self.program, self.alone)
         # All threads take the same side: it is one jump, and not a choice for each element.
-        tiles = statement.effects.writes & self.computed
+        inside = set(allocations((statement.raw,)))
+        tiles = (statement.effects.writes & self.computed) - inside
         then, *otherwise = ir.children(placed)
         branch = ir.when(placed.condition, [*pin_one(tiles), then], *([side] for side in otherwise))
         return [branch, *self._apart(statement.effects)]

@@ -78,8 +78,12 @@ def multistage(program: TileProgram) -> TileProgram:
         program = program.not_followed(
             "registers", "no warps set aside to load could give some away; leave it out"
         )
-    plan = plan_pipeline(program, multicast=False, apart=bool(program.hints.split_rings))
-    ahead = {use.ring.name: prefetch for use in plan.uses if (prefetch := _ahead(use)) is not None}
+    apart = bool(program.hints.split_rings)
+    plan = plan_pipeline(program, multicast=False, apart=apart)
+    ahead = _loaded_ahead(plan)
+    if any(_read_between(use) for use in plan.uses if use.ring.name not in ahead):
+        plan = plan_pipeline(program, multicast=False, apart=apart, by_reads=True)
+        ahead = _loaded_ahead(plan)
     plan = in_same_memory(
         [use if use.ring.name in ahead else with_stages(use, 1) for use in plan.uses]
     )
@@ -151,6 +155,11 @@ class _Ahead:
     next: ThreadScalar
 
 
+def _loaded_ahead(plan: PipelinePlan) -> dict[str, _Ahead]:
+    """The rings whose loads can run ahead, and how."""
+    return {use.ring.name: prefetch for use in plan.uses if (prefetch := _ahead(use)) is not None}
+
+
 def _ahead(use: RingUse) -> _Ahead | None:
     """How the loads of a ring can run ahead, or None if their place is known too late."""
     loop = use.loop
@@ -180,13 +189,16 @@ def _ahead(use: RingUse) -> _Ahead | None:
     return _Ahead(loop, tuple(reversed(kept)), ThreadScalar(name))
 
 
+def _read_between(use: RingUse) -> bool:
+    """Whether a statement between the loads of a ring uses a tile of it."""
+    loads = (i for i, one in enumerate(use.block) if isinstance(one, Load) and use.has(one))
+    return use.first < max(loads)
+
+
 def _require_after_loads(use: RingUse) -> None:
     """Threads that load a stage where it is used wait for all of it at once."""
-    last = max(
-        i for i, one in enumerate(use.block) if isinstance(one, Load) and use.has(one)
-    )
     touched = use.block[use.first].effects.touched & set(use.ring.tiles)
-    if use.first < last:
+    if _read_between(use):
         raise Decline(
             f"{min(tile.name for tile in touched)} is read between the loads of "
             f"{', '.join(tile.name for tile in use.ring.tiles)}, for which the threads that load "

@@ -36,12 +36,16 @@ def pin(tiles: Iterable[Buffer]) -> list[Stmt]:
 
 
 def pin_one(tiles: Iterable[Buffer]) -> list[Stmt]:
-    """Statements that a compiler does not execute on both sides of a branch: one register's pin."""
+    """Statements that a compiler does not execute on both sides of a branch: one register's pin.
+
+    None where threads hold no whole register of any of the tiles.
+    """
+    views = [(_words(tile), tile.data) for tile in sorted(tiles, key=lambda tile: tile.name)]
+    whole = [(words, data) for words, data in views if int(words.shape[0])]
     result: list[Stmt] = []
-    for tile in sorted(tiles, key=lambda tile: tile.name)[:1]:
-        words = _words(tile)
+    for words, data in whole[:1]:
         call = ir.evaluate(pinned(words[0], str(words.dtype)))
-        result += [tirx.DeclBuffer(words, data=tile.data), call]
+        result += [tirx.DeclBuffer(words, data=data), call]
     return result
 
 

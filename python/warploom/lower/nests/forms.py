@@ -1,6 +1,7 @@
 """Writes nests in the one form that later passes know.
 
-* Loops count from 0 in steps of 1.
+* Loops count from 0 in steps of 1. A nest without iterations is no statement.
+* Loops count all dimensions of a tile in registers that is stored.
 * An ``if`` has no ``else``: its statements become an ``if`` of their own.
 * An index that is read from memory may lie outside of a shared tile, where the language says that
   reads give 0 and stores are dropped: both are guarded. (Accesses to global memory are guarded
@@ -21,6 +22,7 @@ from tvm.tirx import Stmt, Var
 from warploom.errors import Decline
 from warploom.language.rules import Known
 from warploom.language.rules.nests import read_nest
+from warploom.lower.nests.every_place import every_place_counted
 from warploom.tile import ir
 from warploom.tile.nest import AtomicUpdate, Binding, Guard, Part
 from warploom.tile.scopes import is_shared
@@ -46,6 +48,8 @@ def _statement(statement: Statement, known: Known) -> Stmt:
     if nest is None:
         return statement.with_each(lambda inner: _statement(inner, known))
     counted = [_from_zero(loop) for loop in nest.loops]
+    if any(int(new.extent) <= 0 for new, _ in counted):
+        return ir.seq([])
     places = {
         loop.loop_var: place
         for loop, (new, place) in zip(nest.loops, counted, strict=True)
@@ -53,11 +57,11 @@ def _statement(statement: Statement, known: Known) -> Stmt:
     }
     inner = _elements(nest.parts, known)
     if not places and _same(inner, nest.parts):
-        return statement.raw
+        return every_place_counted(statement.raw)
     inner = [ir.substitute(new, places) if places else new for new in inner]
     for loop, _ in reversed(counted):
         inner = [ir.with_body(loop, inner)]
-    return inner[0]
+    return every_place_counted(inner[0])
 
 
 def _same(new: Sequence[Stmt], old: Sequence[Part]) -> bool:

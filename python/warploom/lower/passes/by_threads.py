@@ -34,11 +34,11 @@ def by_threads(call: TilePrimitiveCall, operands: Container[Buffer]) -> TilePrim
     """
     if not _is_by_tma(call):
         return call
-    region, use = _tensor(call)
-    reason = why_not_tma(region, use)
+    region, use, stored = _tensor(call)
+    reason = why_not_tma(region, use, stored)
     tile = next(each for each in call.args[:2] if not each.same_as(region))
     if reason is None and tile.source not in operands and not has_layout(tile.source):
-        reason = why_no_boxes(tile)
+        reason = why_no_boxes(tile, region)
     return call if reason is None else tile_call(call, *call.args, **{BY_THREADS: reason})
 
 
@@ -46,9 +46,9 @@ def of_any_rows(func: PrimFunc) -> PrimFunc:
     """A program whose threads do all copies of rows that only the launch knows."""
 
     def mark(call: TilePrimitiveCall) -> TilePrimitiveCall:
-        if not _is_by_tma(call) or at_launch(_tensor(call)[0]) is None:
+        if not _is_by_tma(call) or _at_launch(call) is None:
             return call
-        region, use = _tensor(call)
+        region, use, _ = _tensor(call)
         reason = (
             f"Rows of {region.source.name}, {use}, have a number of bytes that is known at the "
             "launch, and may be no multiple of what TMA wants."
@@ -63,7 +63,7 @@ def rows_of_launch(func: PrimFunc) -> Iterator[Any]:
     found: list[TilePrimitiveCall] = []
     tvm_ffi.structural_walk(func.body, (TilePrimitiveCall, found.append))
     for call in found:
-        if _is_by_tma(call) and (fits := at_launch(_tensor(call)[0])) is not None:
+        if _is_by_tma(call) and (fits := _at_launch(call)) is not None:
             yield fits
 
 
@@ -79,9 +79,15 @@ def _is_by_tma(call: TilePrimitiveCall) -> bool:
     return is_shared(tile) and whole_bytes and not len(tensor.strides)
 
 
-def _tensor(call: TilePrimitiveCall) -> tuple[Any, str]:
-    """The region of global memory of a copy, and how the tile uses it."""
+def _at_launch(call: TilePrimitiveCall) -> Any:
+    """Whether TMA can do a copy, as a condition of the host; None if it is known before."""
+    region, _, stored = _tensor(call)
+    return at_launch(region, stored)
+
+
+def _tensor(call: TilePrimitiveCall) -> tuple[Any, str, bool]:
+    """The region of global memory of a copy, how the tile uses it, and whether it is stored."""
     to, source = call.args[:2]
     if is_global(to.source):
-        return to, f"which {source.source.name} is stored to"
-    return source, f"which {to.source.name} is loaded from"
+        return to, f"which {source.source.name} is stored to", True
+    return source, f"which {to.source.name} is loaded from", False

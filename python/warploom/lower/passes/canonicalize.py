@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorRegion
 from tvm.script import tirx as T
-from tvm.tirx import Buffer, Stmt, Var
+from tvm.tirx import Buffer, Stmt
 from tvm.tirx.tile_primitive import LambdaExpr, TilePrimitiveCall
 
 from warploom.errors import Decline
@@ -35,6 +35,7 @@ from warploom.lower.passes.parts_of_tiles import (
 from warploom.lower.passes.reductions import plain_reduction
 from warploom.lower.passes.swap_operands import swap_operands
 from warploom.lower.passes.through_registers import through_registers
+from warploom.lower.passes.unused_loads import without_unused_loads
 from warploom.target import SM90A
 from warploom.tile import ir
 from warploom.tile.annotations import BY_THREADS
@@ -138,6 +139,7 @@ def canonicalize(program: TileProgram) -> TileProgram:
     )
     body = [ir.substitute(statement, places) for statement in body]
     program = flat_fragments(program.replace(body=tuple(body)))
+    program = without_unused_loads(program)
     plain = swap_operands(program.replace(body=tuple(map(_fixed_extents, program.block))))
     plain = through_registers(plain)
     return plain.replace(in_place=in_place(plain)).decided(*decided)
@@ -183,7 +185,7 @@ def _nest(call: TilePrimitiveCall, held: Container[str] = ()) -> Stmt:
     """
     to, *rest = call.args
     ranges = ir.ranges(to)
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
+    counters = ir.counters(len(ranges))
     dtype = str(to.source.dtype)
     guarded = to.source.scope() in held and not is_whole(to)
     firsts = [first if guarded else 0 for first, _ in ranges]
@@ -249,7 +251,7 @@ def _matching(own: list[Any], to: list[Any], is_copy: bool) -> list[int | None]:
 
 
 def _copy(call: TilePrimitiveCall, held: Container[str], arch: str) -> Stmt:
-    """Copies that no engine does: between registers and shared memory, or of unknown extents.
+    """Copies that no engine does: between tiles, or of unknown extents.
 
     Loads of threads stay loads on Hopper, where they fill the stages of a ring.
     """
@@ -263,6 +265,8 @@ def _copy(call: TilePrimitiveCall, held: Container[str], arch: str) -> Stmt:
         return _nest(call, held)
     if is_shared(to) and source.scope() in TILE_SCOPES:
         return _nest(call, held)
+    if is_shared(to) and is_shared(source):
+        return _nest(call)  # TVM has one thread copy it
     if is_global(to) and not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return store_of_part(call)
     if is_global(to) and source.scope() in TILE_SCOPES and not is_whole(call.args[1]):

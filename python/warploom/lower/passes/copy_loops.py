@@ -258,7 +258,7 @@ def _as_nest(loop: Loop, copy: Copy | Load, table: dict[Var, Any]) -> Stmt | Non
         return None
     if not (held or isinstance(copy, Load)) and _begins_for_tma(tile, rows):
         return None
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.source.shape, strict=False)]
+    counters = ir.counters(len(tile.source.shape))
     number = counters[0] if rows == 1 else T.truncdiv(counters[0], rows)
     within = [T.truncmod(counters[0], rows)] if rows > 1 else [tirx.const(0, "int32")]
     places = _places(tensor, [*within, *counters[1:]])

@@ -23,7 +23,8 @@ from tvm.tirx.tile_primitive import TilePrimitiveCall
 from warploom.errors import Decline
 from warploom.lower.analysis.layouts import has_layout, register_places
 from warploom.lower.passes.parts_of_tiles import is_whole
-from warploom.lower.passes.reductions import accumulated, plain_reduction
+from warploom.lower.passes.reduced_matrix import from_tile, matrix_of, placed
+from warploom.lower.passes.reductions import plain_reduction, wide_dtype
 from warploom.tile import ir
 from warploom.tile.effects import REDUCTIONS
 from warploom.tile.primitives import op_name, tile_call
@@ -47,8 +48,8 @@ def flat_fragments(program: TileProgram) -> TileProgram:
     Raises
     ------
     Decline
-        If a reduction is over other dimensions of such a tile than its last, all but its last, or
-        all; if another primitive than a reduction has it; or if it has a layout of its own.
+        If another primitive than a reduction has such a tile, if the launch alone knows which part
+        of it is reduced, or if it has a layout of its own.
     """
     flat: dict[Buffer, Buffer] = {}
     for tile in filter(is_deep, allocations(program.body)):
@@ -86,7 +87,7 @@ class _Rows:
     Attributes
     ----------
     loops : tuple of Var
-        Those that it replaces, the outermost dimension first.
+        Those that it replaces, the outermost dimension first. A dimension of one element has none.
     extents : tuple of int
         Of those.
     row : Var
@@ -98,9 +99,9 @@ class _Rows:
 
     def counts(self, tile: Buffer, indices: Sequence[Any]) -> bool:
         """Whether these indices of a tile, all but the last, are the row."""
-        same = all(index.same_as(var) for index, var in zip(indices, self.loops, strict=False))
-        sizes = tuple(int(extent) for extent in tile.shape[:-1])
-        return same and sizes == self.extents
+        counted = _counted(tile, indices)
+        same = all(index.same_as(var) for (index, _), var in zip(counted, self.loops, strict=False))
+        return same and tuple(size for _, size in counted) == self.extents
 
     @property
     def of_loops(self) -> dict[Var, Any]:
@@ -112,6 +113,12 @@ class _Rows:
             table[var] = place if var is self.loops[0] else T.floormod(place, extent)
             below *= extent
         return table
+
+
+def _counted(tile: Buffer, indices: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Indices of all dimensions but the last and their extents, without the only index of one."""
+    pairs = [(index, int(size)) for index, size in zip(indices, tile.shape[:-1], strict=False)]
+    return [pair for pair in pairs if not (pair[1] == 1 and ir.is_constant(pair[0], 0))]
 
 
 def _row(tile: Buffer, indices: Sequence[Any]) -> Any:
@@ -166,9 +173,10 @@ def _rows(nest: Nest, flat: _Flat) -> _Rows | None:
     loops = {loop.loop_var: loop for loop in nest.loops}
     stored = {store.buffer for store in nest.stores}
     every = [(tile, at) for tile, at in register_places(nest.raw) if tile in flat]
-    for _, indices in sorted(every, key=lambda place: place[0] not in stored):
-        lead = tuple(indices[:-1])
-        if len(set(lead)) == len(lead) and all(index in loops for index in indices):
+    for tile, (*before, last) in sorted(every, key=lambda place: place[0] not in stored):
+        lead = tuple(index for index, _ in _counted(tile, before))
+        column = last in loops or (ir.is_constant(last, 0) and int(tile.shape[-1]) == 1)
+        if lead and len(set(lead)) == len(lead) and column and all(v in loops for v in lead):
             extents = tuple(int(loops[var].extent) for var in lead)
             name = "_".join(var.name for var in lead)
             return _Rows(lead, extents, Var(name, lead[0].ty.dtype))
@@ -192,36 +200,54 @@ def _call(call: TilePrimitiveCall, flat: _Flat) -> Stmt:
     reduced = {int(axis) % (last + 1) for axis in axes}
     tile = flat[source.source]
     of_rows, of_columns = reduced >= set(range(last)), last in reduced
-    known = reduced in ({last}, set(range(last)), set(range(last + 1)))
-    if not known or not is_whole(source):
-        raise Decline(
-            f"The reduction of {source.source.name}, a tile of {last + 1} dimensions, over axes "
-            f"{sorted(reduced)} of a part or of the middle of it: reduce all of it over its last "
-            "axis, over all but its last, or over all axes; or give the tile two dimensions."
-        )
     matrix_axes = [axis for axis, is_reduced in enumerate((of_rows, of_columns)) if is_reduced]
-    if to.source not in flat and (of_rows or len(to.source.shape) == 1):
+    if is_whole(source) and to.source not in flat and (
+        of_rows or (reduced == {last} and len(to.source.shape) == 1)
+    ):
         return plain_reduction(tile_call(call, to, ir.whole(tile), matrix_axes, accumulate))
-    return _into_rows(call, flat)
+    if is_whole(source) and reduced == {last}:
+        return _into_rows(call, flat)
+    return _of_other_dimensions(call, reduced, flat)
 
 
 def _into_rows(call: TilePrimitiveCall, flat: _Flat) -> Stmt:
     """A reduction over the last dimension: a vector of all rows, then each result in its place."""
-    to, source, _, accumulate = call.args
-    rows, _ = (int(extent) for extent in flat[source.source].shape)
-    dtype = str(to.source.dtype)
-    total = tirx.decl_buffer((rows,), dtype, f"{to.source.name}_of_rows", scope="fragment")
-    ranges = ir.ranges(to)
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", ranges, strict=False)]
-    places = [first + counter for (first, _), counter in zip(ranges, counters, strict=True)]
-    value = total[_row(source.source, counters[: len(source.source.shape) - 1])]
-    value = accumulated(call, to.source[tuple(places)], value, accumulate)
-    store = tirx.BufferStore(to.source, value, places)
-    extents = [extent for _, extent in ranges]
+    rows, _ = (int(extent) for extent in flat[call.args[1].source].shape)
+    total = _vector(call, rows)
     return ir.seq([
         tirx.AllocBuffer(total),
         plain_reduction(
-            tile_call(call, ir.whole(total), ir.whole(flat[source.source]), [1], False)
+            tile_call(call, ir.whole(total), ir.whole(flat[call.args[1].source]), [1], False)
         ),
-        _nest(view(ir.nest(counters, extents, [store])), flat),
+        _nest(view(placed(call, total)), flat),
     ])  # fmt: skip
+
+
+def _of_other_dimensions(call: TilePrimitiveCall, reduced: set[int], flat: _Flat) -> Stmt:
+    """A reduction over any dimensions of any part of a tile.
+
+    Its elements go to a shared matrix, a row of it for each result.
+    """
+    _, source, _, _ = call.args
+    tile, ranges = source.source, ir.ranges(source)
+    if not all(isinstance(extent, tirx.IntImm) for _, extent in ranges):
+        raise Decline(
+            f"The reduction of {tile.name}, a tile of {len(tile.shape)} dimensions, is of a part "
+            "whose extents the launch alone knows; reduce constant extents of it, or give the tile "
+            "two dimensions."
+        )
+    matrix = matrix_of(source, reduced, "shared")
+    total = _vector(call, int(matrix.shape[0]))
+    return ir.seq([
+        tirx.AllocBuffer(matrix),
+        tirx.AllocBuffer(total),
+        _nest(view(from_tile(matrix, source, reduced)), flat),
+        plain_reduction(tile_call(call, ir.whole(total), ir.whole(matrix), [1], False)),
+        _nest(view(placed(call, total)), flat),
+    ])  # fmt: skip
+
+
+def _vector(call: TilePrimitiveCall, rows: int) -> Buffer:
+    """A vector for so many results of a reduction."""
+    to = call.args[0].source
+    return tirx.decl_buffer((rows,), wide_dtype(to), f"{to.name}_of_rows", scope="fragment")

@@ -21,7 +21,7 @@ from warploom.lower.analysis.tma_regions import at_launch, tma_updates, why_not_
 from warploom.lower.stores.shared_store import in_boxes
 from warploom.tile import ir
 from warploom.tile.primitives import op_name, primitive, tile_call
-from warploom.tile.scopes import TILE_SCOPES
+from warploom.tile.scopes import TILE_SCOPES, is_shared
 from warploom.tile.updates import REDUCE, update_value
 
 #: Reduction -> the value of a dtype that does not change its result.
@@ -30,10 +30,30 @@ NEUTRAL: dict[str, Callable[[str], Any]] = {
     "max": lambda dtype: -math.inf if "float" in dtype else int(tirx.min_value(dtype)),
     "min": lambda dtype: math.inf if "float" in dtype else int(tirx.max_value(dtype)),
 }
+#: Reduction -> two values in one.
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "max": T.max,
+    "min": T.min,
+}
 #: Elements of a tile with which TMA updates global memory: two for each thread of a warpgroup.
 _MANY = 256
 #: A reduction takes multiples of so many columns of a fragment, from a multiple on.
 REDUCED_COLUMNS = 8
+
+
+def flag(accumulate: Any) -> Any:
+    """Whether the old value of a result takes part, as a bool where that is known."""
+    return bool(int(accumulate)) if isinstance(accumulate, tirx.IntImm) else accumulate
+
+
+def accumulated(call: TilePrimitiveCall, old: Any, value: Any, accumulate: Any) -> Any:
+    """A result, with the old value where that takes part in the reduction."""
+    accumulate = flag(accumulate)
+    if accumulate is False:
+        return value
+    combined = COMBINE[op_name(call)](old, value)
+    return combined if accumulate is True else T.if_then_else(accumulate, combined, value)
 
 
 def is_whole(region: TensorRegion) -> bool:
@@ -93,24 +113,26 @@ def atomic_of_part(call: TilePrimitiveCall) -> Stmt:
     name = op_name(call).removeprefix("atomic_")
     extents = [extent for region in (to, source) for _, extent in ir.ranges(region)]
     known = all(isinstance(extent, tirx.IntImm) for extent in extents)
-    in_registers = source.source.scope() in TILE_SCOPES
-    if is_whole(source) and known and (in_registers or _pays_by_tma(name, to, source)):
+    tile = source.source
+    in_registers = tile.scope() in TILE_SCOPES and len(tile.shape) <= 2
+    takes_copy = in_registers or (is_shared(tile) and known and _pays_by_tma(name, to, source))
+    if is_whole(source) and known and takes_copy:
         return primitive("copy", to, source, scope="cta", **{REDUCE: name})
     return _each_of_part(call, functools.partial(update_value, op_name(call)))
 
 
 def _pays_by_tma(name: str, to: TensorRegion, source: TensorRegion) -> bool:
     """Whether one thread updates a region by TMA, and all threads would take several rounds."""
-    if not tma_updates(name, to.source) or why_not_tma(to, "which is updated") is not None:
+    if not tma_updates(name, to.source) or why_not_tma(to, "which is updated", True) is not None:
         return False
     elements = math.prod(int(extent) for extent in source.source.shape)
-    return at_launch(to) is None and in_boxes(to) and elements >= _MANY
+    return at_launch(to, True) is None and in_boxes(to) and elements >= _MANY
 
 
 def _each_of_part(call: TilePrimitiveCall, value: Callable[[Any, Any], Any]) -> Stmt:
     to, source = call.args[:2]
     tile = source.source
-    counters = [Var(name, "int32") for name, _ in zip("ijkl", tile.shape, strict=False)]
+    counters = ir.counters(len(tile.shape))
     drop = len(ir.ranges(to)) - len(counters)
     indices, free = [], list(zip(counters, ir.ranges(source), strict=True))
     for start, extent in ir.ranges(to):
@@ -153,7 +175,7 @@ def with_neutral_rest(region: TensorRegion, name: str) -> tuple[list[Stmt], Tens
         The statements that make it, and all of it.
     """
     tile = region.source
-    counters = [Var(letter, "int32") for letter, _ in zip("ij", tile.shape, strict=False)]
+    counters = ir.counters(len(tile.shape))
     dtype = str(tile.dtype)
     rest = tirx.const(NEUTRAL[name](dtype), dtype)
     value = T.Select(inside(region, counters), tile[tuple(counters)], rest)

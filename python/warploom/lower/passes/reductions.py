@@ -28,12 +28,16 @@ from tvm.tirx import Buffer, Stmt, Var
 from tvm.tirx.tile_primitive import TilePrimitiveCall
 
 from warploom.lower.passes.parts_of_tiles import (
+    COMBINE,
     NEUTRAL,
+    accumulated,
+    flag,
     inside,
     is_whole,
     reduction_of_part,
     with_neutral_rest,
 )
+from warploom.lower.passes.reduced_matrix import into_matrix, matrix_of, placed
 from warploom.tile import ir
 from warploom.tile.primitives import op_name, tile_call
 from warploom.tile.scopes import TILE_SCOPES, is_shared
@@ -48,7 +52,6 @@ _WIDE = {
     "float32": "float32",
     "int32": "int32",
 }
-_COMBINE = {"sum": lambda a, b: a + b, "max": T.max, "min": T.min}
 
 
 def plain_reduction(call: TilePrimitiveCall) -> Stmt:
@@ -59,7 +62,9 @@ def plain_reduction(call: TilePrimitiveCall) -> Stmt:
     to, source, _, accumulate = call.args
     if reduction.axes == {1} and _takes_some_rows(to, source):
         return reduction_of_part(call)  # no schedule does: whoever shares out rows says so
-    wide, accumulate = reduction.dtype, _flag(accumulate)
+    if len(_wide_extents(to)) > 2:
+        return ir.seq(reduction.of_matrix("shared"))  # no registers have so many dimensions
+    wide, accumulate = reduction.dtype, flag(accumulate)
     in_place = (
         to.source.scope() == "fragment" and is_whole(to) and str(to.source.dtype) == wide
         and len(to.region) <= 2
@@ -75,6 +80,11 @@ def plain_reduction(call: TilePrimitiveCall) -> Stmt:
     ])  # fmt: skip
 
 
+def wide_dtype(tile: Buffer) -> str:
+    """The dtype in which a tile is reduced: its own, where no schedule reduces its dtype."""
+    return _WIDE.get(str(tile.dtype), str(tile.dtype))
+
+
 def _known(call: TilePrimitiveCall) -> _Reduction | None:
     """A reduction of the statements of a CTA, if there are forms for its dtype and extents."""
     to, source, axes, _ = call.args
@@ -84,19 +94,6 @@ def _known(call: TilePrimitiveCall) -> _Reduction | None:
     if BLOCKS in call.config or wide is None or not known:
         return None
     return _Reduction(call, source, frozenset(int(a) % len(source.region) for a in axes), wide)
-
-
-def _flag(accumulate: Any) -> Any:
-    return bool(int(accumulate)) if isinstance(accumulate, tirx.IntImm) else accumulate
-
-
-def accumulated(call: TilePrimitiveCall, old: Any, value: Any, accumulate: Any) -> Any:
-    """A result, with the old value where that takes part in the reduction."""
-    accumulate = _flag(accumulate)
-    if accumulate is False:
-        return value
-    combined = _COMBINE[op_name(call)](old, value)
-    return combined if accumulate is True else T.if_then_else(accumulate, combined, value)
 
 
 def _takes_some_rows(to: TensorRegion, source: TensorRegion) -> bool:
@@ -119,13 +116,9 @@ def _total(to: TensorRegion, dtype: str, kind: str = "total") -> Buffer:
     return tirx.decl_buffer(shape, dtype, f"{to.source.name}_{kind}", scope="fragment")
 
 
-def _counters(extents: list[int]) -> list[Var]:
-    return [Var(name, "int32") for name, _ in zip("ijkl", extents, strict=False)]
-
-
 def _between(to: TensorRegion, total: Buffer) -> tuple[list[Var], list[Any]]:
     """Counters of the elements of a total, and the indices of each in the region ``to``."""
-    counters = _counters(list(total.shape))
+    counters = ir.counters(len(total.shape))
     free = iter(counters if len(_wide_extents(to)) == len(counters) else [])
     indices = [
         start if int(extent) == 1 else start + next(free) if not ir.is_constant(start, 0)
@@ -163,7 +156,7 @@ def of_vectors(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
+        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
             return reduction
         to, source, _, accumulate = reduction.args
         tile, known = source.source, _known(reduction)
@@ -171,7 +164,7 @@ def of_vectors(statement: Stmt) -> Stmt:
             return reduction
         if len(tile.shape) == 2 and 1 not in map(int, tile.shape):
             return reduction
-        return ir.written_at(ir.seq(known.of_vector(to, _flag(accumulate))), reduction.span)
+        return ir.written_at(ir.seq(known.of_vector(to, flag(accumulate))), reduction.span)
 
     return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
 
@@ -183,7 +176,7 @@ def in_registers(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in _COMBINE or reduction.scope.name != "cta":
+        if op_name(reduction) not in COMBINE or reduction.scope.name != "cta":
             return reduction
         to, source, _, accumulate = reduction.args
         in_scope = is_shared(source.source) and to.source.scope() in TILE_SCOPES
@@ -193,7 +186,9 @@ def in_registers(statement: Stmt) -> Stmt:
         wide = [d for d, (_, extent) in enumerate(ir.ranges(source)) if int(extent) != 1]
         reduced = frozenset(wide.index(axis) for axis in known.axes if axis in wide)
         if not reduced:
-            return ir.written_at(known._taken(to, _flag(accumulate)), reduction.span)
+            return ir.written_at(known._taken(to, flag(accumulate)), reduction.span)
+        if len(wide) > 2:
+            return ir.written_at(ir.seq(known.of_matrix("fragment")), reduction.span)
         copy = _total(source, str(source.source.dtype), "copy")
         counters, indices = _between(source, copy)
         store = tirx.BufferStore(copy, source.source[tuple(indices)], counters)
@@ -201,7 +196,7 @@ def in_registers(statement: Stmt) -> Stmt:
         return ir.written_at(ir.seq([
             tirx.AllocBuffer(copy),
             ir.nest(counters, map(int, copy.shape), [store]),
-            *of_copy.into(to, _flag(accumulate)),
+            *of_copy.into(to, flag(accumulate)),
         ]), reduction.span)  # fmt: skip
 
     return tvm_ffi.structural_map(statement, (TilePrimitiveCall, call), order="pre")
@@ -214,7 +209,7 @@ def by_blocks(statement: Stmt) -> Stmt:
     """
 
     def call(reduction: TilePrimitiveCall) -> Stmt:
-        if op_name(reduction) not in _COMBINE or BLOCKS in reduction.config:
+        if op_name(reduction) not in COMBINE or BLOCKS in reduction.config:
             return reduction
         to, source, axes, accumulate = reduction.args
         tile = source.source
@@ -312,7 +307,7 @@ class _Reduction:
             T.Cast(self.dtype, self.tile[(first + counters[0] * height + row, *rest)])
             for row in range(height)
         )
-        total = functools.reduce(_COMBINE[op_name(self.call)], rows)
+        total = functools.reduce(COMBINE[op_name(self.call)], rows)
         store = tirx.BufferStore(parts, total, counters)
         self.source = ir.whole(parts)
         return [tirx.AllocBuffer(parts), ir.nest(counters, parts.shape, [store])]
@@ -337,7 +332,7 @@ class _Reduction:
         copy = tirx.decl_buffer(
             (int(extent),), str(self.tile.dtype), f"{self.tile.name}_shared", scope="shared"
         )
-        counters = _counters(list(self.tile.shape))
+        counters = ir.counters(len(self.tile.shape))
         place = counters[along] if is_whole(self.source) else counters[along] - first
         store = tirx.BufferStore(copy, self.tile[tuple(counters)], [place])
         guarded = ir.when(inside(self.source, counters), [store])
@@ -348,10 +343,25 @@ class _Reduction:
             *of_copy.into(to, accumulate),
         ]
 
+    def of_matrix(self, scope: str) -> list[Stmt]:
+        """The reduction of a matrix of the elements of several dimensions, into its place."""
+        matrix = matrix_of(self.source, self.axes, scope)
+        total = tirx.decl_buffer(
+            (matrix.shape[0],), self.dtype, f"{self.tile.name}_rows", scope="fragment"
+        )
+        of_rows = _Reduction(self.call, ir.whole(matrix), frozenset({1}), self.dtype)
+        return [
+            tirx.AllocBuffer(matrix),
+            tirx.AllocBuffer(total),
+            into_matrix(matrix, self.source, self.axes),
+            *of_rows.into(ir.whole(total), False),
+            placed(self.call, total),
+        ]
+
     def _taken(self, to: TensorRegion, accumulate: Any) -> Stmt:
         """A reduction of single elements, which is a copy."""
         wide = [d for d, extent in enumerate(to.source.shape) if int(extent) != 1] or [0]
-        counters = _counters(wide)
+        counters = ir.counters(len(wide))
         of = dict(zip(wide, counters, strict=True))
         places = [of.get(d, tirx.const(0, "int32")) for d in range(len(to.source.shape))]
         free = iter(counters)

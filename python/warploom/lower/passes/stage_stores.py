@@ -226,7 +226,7 @@ def straight_store(
     ``scattered`` are the indices of a ``scatter``.
     """
     tile = source.source
-    counters = [Var(name, "int32") for name in ("i", "j")[: len(tile.shape)]]
+    counters = ir.counters(len(tile.shape))
     if scattered:
         column = ir.ranges(to)[-1][0]
         indices = [*(place.apply([counters[0]]) for place in scattered), column + counters[1]]
