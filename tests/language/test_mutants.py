@@ -179,6 +179,13 @@ def test_a_sample_of_mutants_with_scales():
     assert found["refused"] >= SCALED // 4, found
 
 
+@pytest.mark.parametrize("seed", [12, 358521])
+@pytest.mark.some(1)
+def test_mutants_that_once_differed(seed):
+    """A part of an accumulator is reduced of which nobody wrote the rest; an assertion fails."""
+    outcome(seed, True)
+
+
 @pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("start", range(0, ALL, SHARE))
