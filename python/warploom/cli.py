@@ -124,6 +124,11 @@ COMMANDS = (
         "warploom emulate --html races.html script.py", _RUN,
     ),
     Command(
+        ("check",), "warploom.emulator.check_command",
+        "launch a kernel of a PTX file on the emulator, and report what is wrong",
+        "warploom check kernel.ptx --grid 4 --block 128 --args float32[512] int32=512", _RUN,
+    ),
+    Command(
         ("profile",), "warploom.profile.command",
         "record when the roles of a kernel work and wait; write a trace and a picture",
         "warploom profile gemm 512 512 512 --out gemm", _RUN,

@@ -20,7 +20,7 @@ _DIM = int | Sequence[int]
 
 @binding.device_kept()
 def run(
-    program: str | Path | tvm.IRModule | tvm.tirx.PrimFunc | tvm.runtime.Executable,
+    program: str | bytes | Path | tvm.IRModule | tvm.tirx.PrimFunc | tvm.runtime.Executable,
     args: Sequence[Any],
     *,
     kernel: str | None = None,
@@ -45,10 +45,10 @@ def run(
 
     Parameters
     ----------
-    program : str, Path, IRModule, PrimFunc or Executable
-        PTX text or a file with it, or a program of TVM: a tile program, or a kernel for the
-        ``tirx`` pipeline. An Executable must have been compiled while the emulator was enabled,
-        since a cubin is no PTX.
+    program : str, bytes, Path, IRModule, PrimFunc or Executable
+        PTX text, a fat binary with PTX, or a file with either; or a program of TVM: a tile
+        program, or a kernel for the ``tirx`` pipeline. An Executable must have been compiled while
+        the emulator was enabled, since a cubin is no PTX.
     args : list or tuple
         numpy arrays for pointers and tensors; numbers for the rest. Arrays are not changed.
     kernel : str, optional
@@ -95,9 +95,9 @@ def run(
     if arch is not None and arch not in ARCHS:
         raise EmulatorError(f"There is no device {arch!r}; allowed are {' and '.join(ARCHS)}.")
     if isinstance(program, Path):
-        program = program.read_text()
+        program = run_ptx.read_image(program)
     values = arguments.check_sequence(args)
-    if isinstance(program, str):
+    if isinstance(program, (str, bytes)):
         geometry = Geometry(
             arguments.dimensions("grid", grid, 1),
             arguments.dimensions("block", block, 32),

@@ -171,7 +171,7 @@ def call_json(name: str) -> Any:
 def check(code: int) -> None:
     """Raise :class:`EmulatorError` with the reason if a call of the driver API failed."""
     if code != 0:
-        raise EmulatorError(call("error").decode())
+        raise EmulatorError(call("error").decode(errors="replace"))
 
 
 @contextlib.contextmanager
@@ -194,21 +194,35 @@ def device_kept() -> Iterator[None]:
 
 
 class Module:
-    """A loaded PTX module; unloaded at the end of the ``with`` block.
+    """A loaded module of PTX, or of a fat binary; unloaded at the end of the ``with`` block.
 
     Its device becomes the thread's current device; see :func:`device_kept`.
     """
 
-    def __init__(self, ptx: str, device: int) -> None:
+    def __init__(self, image: str | bytes, device: int) -> None:
         check(call("set_device", device))
         self._handle = ctypes.c_void_p()
-        check(library().cuModuleLoadData(ctypes.byref(self._handle), ptx.encode()))
+        data = image.encode() if isinstance(image, str) else image
+        check(library().cuModuleLoadData(ctypes.byref(self._handle), data))
 
     def __enter__(self) -> Module:
         return self
 
     def __exit__(self, *_: object) -> None:
         library().cuModuleUnload(self._handle)
+
+    def kernels(self) -> list[str]:
+        """Names of its kernels."""
+        count = ctypes.c_uint()
+        check(library().cuModuleGetFunctionCount(ctypes.byref(count), self._handle))
+        handles = (ctypes.c_void_p * count.value)()
+        check(library().cuModuleEnumerateFunctions(handles, count, self._handle))
+        names = []
+        for handle in handles:
+            name = ctypes.c_char_p()
+            check(library().cuFuncGetName(ctypes.byref(name), ctypes.c_void_p(handle)))
+            names.append(name.value.decode())
+        return names
 
     def function(self, name: str) -> ctypes.c_void_p:
         """The handle of a kernel."""

@@ -26,7 +26,7 @@ from warploom.runtime.emulator_libraries import ARCHS, FIRST_ARCH
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser("warploom emulate", description=__doc__.splitlines()[0])
-    parser.add_argument("file", help="a Python script, a program, or a file *.ptx")
+    parser.add_argument("file", help="a Python script, a program, or a file *.ptx or *.fatbin")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of it")
     parser.add_argument("--arch", choices=ARCHS, help=f"of tvm.cuda(0) ({ARCHS[0]})")
     parser.add_argument("--seed", type=natural, default=1, help="of the schedule (1)")
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         raise WarploomError(
             f"There is no file {file}; name a Python script, a program or a file *.ptx."
         )
-    if file.suffix == ".ptx":
+    if file.suffix in (".ptx", ".fatbin"):
         with reading(file, "PTX"):
-            text = file.read_text(encoding="utf-8")
-        return _list_kernels(text, options.arch)
+            image = run_ptx.read_image(file)
+        return _list_kernels(image, options.arch)
     settings = Settings(
         checks=not options.no_checks,
         seed=options.seed,
@@ -77,10 +77,10 @@ def main(arguments: Sequence[str]) -> int:
         return subprocess.run([*command, *options.arguments], env=environ).returncode
 
 
-def _list_kernels(ptx: str, arch: str | None) -> int:
-    device = binding.call("find_arch", (arch or run_ptx.arch_of(ptx)).encode())
-    with binding.device_kept(), binding.Module(ptx, device) as module:
-        for name in run_ptx.kernels(ptx):
+def _list_kernels(image: str | bytes, arch: str | None) -> int:
+    device = binding.call("find_arch", (arch or run_ptx.arch_of(image)).encode())
+    with binding.device_kept(), binding.Module(image, device) as module:
+        for name in module.kernels():
             sizes = ", ".join(str(size) for size, _ in module.parameters(name)) or "none"
             print(f"{name}: can be executed; parameters of {sizes} bytes")
     return 0
