@@ -30,9 +30,10 @@ BUFFER_BYTES = 4096
 
 
 def _error() -> str:
-    text = ctypes.c_char_p()
-    library().cuGetErrorName(1, ctypes.byref(text))
-    return text.value.decode()
+    """The reason of the last error of this thread, whatever its number."""
+    reason = library().warploom_emulator_error
+    reason.restype = ctypes.c_char_p
+    return reason().decode()
 
 
 def _check(code: int) -> None:

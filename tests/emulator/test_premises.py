@@ -172,7 +172,10 @@ def test_a_dependent_launch_waits_before_it_touches_what_the_launch_before_has_w
     assert run_pair(FIRST, changed(SECOND, "// wait", WAIT)) == ""
     assert run_pair(FIRST, changed(SECOND, "// early", WAIT)) == ""
     assert run_pair(FIRST, SECOND, dependent=False) == ""
-    assert run_pair(FIRST, SECOND, stream=5) == ""
+    stream = ctypes.c_void_p()
+    assert library().cuStreamCreate(ctypes.byref(stream), 0) == 0
+    assert run_pair(FIRST, SECOND, stream=stream.value) == ""
+    assert library().cuStreamDestroy_v2(stream) == 0
     # It starts when the first one has ended if that one does not let it start before.
     assert run_pair(changed(FIRST, "griddepcontrol.launch_dependents;", ""), SECOND) == ""
 

@@ -127,9 +127,9 @@ MUTANTS: dict[str, tuple[str, Callable[[str], str], str | None]] = {
         "never ends",
     ),
     "always the same parity": (
-        "mbarriers", instead(", 2) ^ 1), ", ", 2) * 0 + 1), "), "never ends"
+        "mbarriers", instead("reduced ^ 1), ", "reduced * 0 + 1), "), "never ends"
     ),
-    "the other parity": ("mbarriers", instead(", 2) ^ 1), ", ", 2)), "), BOTH_WAIT),
+    "the other parity": ("mbarriers", instead("reduced ^ 1), ", "reduced), "), BOTH_WAIT),
     "no such rank": (
         "mbarriers", instead('("uint32", 1)', '("uint32", 2)'),
         "given of CTA 2 of a cluster that has 2 CTAs",

@@ -21,11 +21,13 @@ from warploom.emulator.binding import EmulatorError
 from warploom.emulator.findings import findings_of, summary
 from warploom.emulator.html_report import html_page
 from warploom.emulator.run_program import FAILURES, message_of
+from warploom.messages.display import LEAVES_OURS
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the script as Python would; afterwards write what was found, and print counts."""
     chosen, page = settings.Settings(**json.loads(arguments[0])), arguments[1]
+    setattr(_show, LEAVES_OURS, True)
     sys.excepthook = _show
     emulator.enable()
     clients.prepare_process()

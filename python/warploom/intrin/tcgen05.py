@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from warploom.target.tcgen05 import Tcgen05Kind
+if TYPE_CHECKING:  # the plugin registers the rows while TVM is imported
+    from warploom.target.tcgen05 import Tcgen05Kind
 
 
 @functools.cache

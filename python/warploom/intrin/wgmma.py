@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from warploom.target.wgmma import WgmmaKind
+if TYPE_CHECKING:  # the plugin registers the rows while TVM is imported
+    from warploom.target.wgmma import WgmmaKind
 
 _SHAPES = ("m64n240k32", "m64n256k32")
 #: Stock's rows by their types; single bits have no sparse form.
