@@ -7,11 +7,12 @@ Not to be started otherwise: the environment must have put the emulator in the p
 
 from __future__ import annotations
 
+import functools
 import json
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,14 +22,12 @@ from warploom.emulator.binding import EmulatorError
 from warploom.emulator.findings import findings_of, summary
 from warploom.emulator.html_report import html_page
 from warploom.emulator.run_program import FAILURES, message_of
-from warploom.messages.display import LEAVES_OURS
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the script as Python would; afterwards write what was found, and print counts."""
     chosen, page = settings.Settings(**json.loads(arguments[0])), arguments[1]
-    setattr(_show, LEAVES_OURS, True)
-    sys.excepthook = _show
+    sys.excepthook = functools.partial(_show, sys.excepthook)
     emulator.enable()
     clients.prepare_process()
     settings.apply(chosen)
@@ -43,10 +42,13 @@ def main(arguments: Sequence[str]) -> None:
             _print_reports()
 
 
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show(
+    others: Callable[..., None], kind: type[BaseException], error: BaseException,
+    trace: TracebackType | None,
+) -> None:  # fmt: skip
     """Print an error; of a launch the emulator's report, folded and without CUDA source."""
     if isinstance(error, EmulatorError) or "warploom emulator: " not in str(error):
-        sys.__excepthook__(kind, error, trace)
+        others(kind, error, trace)
         return
     found = findings_of(emulator.reports())
     print("Traceback (most recent call last):", file=sys.stderr)

@@ -24,8 +24,6 @@ _OF_CALLS = ("Mismatched ", "Expected ", "unknown dtype ")
 _LAUNCH = "\n grid="
 #: The text behind the message of an error in a pass of TVM: the module of the pass.
 _PROGRAM = "\n\nError in pass: "
-#: Attribute of a hook of errors that need not see those that :func:`render` shows.
-LEAVES_OURS = "leaves_errors_of_warploom"
 _NOTE = "note: run with `TVM_BACKTRACE=1` environment variable to display a backtrace."
 
 
@@ -122,14 +120,10 @@ def _wants_everything() -> bool:
 
 
 def _is_plain(hook: Any) -> bool:
-    """Whether a hook is TVM's around Python's own, or around one that leaves our errors to us.
-
-    Others want to see every error themselves.
-    """
+    """Whether a hook is TVM's around Python's own: others want to see every error themselves."""
     if getattr(hook, "__module__", None) != "tvm":
         return False
-    inner = inspect.getclosurevars(hook).nonlocals.values()
-    return any(one is sys.__excepthook__ or getattr(one, LEAVES_OURS, False) for one in inner)
+    return sys.__excepthook__ in inspect.getclosurevars(hook).nonlocals.values()
 
 
 def _install_in_notebook() -> None:
