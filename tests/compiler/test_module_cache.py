@@ -230,7 +230,8 @@ def test_a_new_process_without_compiler_has_its_first_result_at_once(monkeypatch
     first, *cold = ({stage: cpu for stage, (_, cpu) in row.items()} for row in rows.values())
     for row in cold:
         assert row["compile or load"] + row["first result"] < 0.3
-        assert row["compile or load"] < first["compile or load"] / 4
+        # Both choose a config, which takes 0.1 s.
+        assert row["compile or load"] < first["compile or load"] / 2
 
 
 def test_one_cannot_take_a_gemm_for_another(cache, no_lowering, monkeypatch):

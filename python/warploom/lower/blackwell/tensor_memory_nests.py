@@ -72,9 +72,10 @@ def nest_by_chunks(nest: Nest, arch: str) -> list[Stmt]:
         loaded = _loads(on_chunks)
         for (tile, first), use in uses.items():
             load = load_chunk(chunks[tile, first], tile, first + start)
-            is_read = use.loaded and chunks[tile, first] in loaded
-            result += load if is_read and start < _columns(tile, first) else load[:1]
-        if loaded & set(chunks.values()):
+            # What is stored in part keeps its other elements.
+            needed = use.loaded and (use.stored or chunks[tile, first] in loaded)
+            result += load if needed and start < _columns(tile, first) else load[:1]
+        if any(use.loaded for use in uses.values()):
             result.append(wait_for("ld"))
         result += ir.renewed([on_chunks])
         result += [
