@@ -179,10 +179,9 @@ def test_a_sample_of_mutants_with_scales():
     assert found["refused"] >= SCALED // 4, found
 
 
-@pytest.mark.parametrize("seed", [12, 358521])
-@pytest.mark.some(1)
+@pytest.mark.parametrize("seed", [358521])
 def test_mutants_that_once_differed(seed):
-    """A part of an accumulator is reduced of which nobody wrote the rest; an assertion fails."""
+    """An assertion of the program's own fails."""
     outcome(seed, True)
 
 

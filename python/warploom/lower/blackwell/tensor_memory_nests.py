@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx import Buffer, Stmt, Var
 
@@ -25,8 +25,6 @@ from warploom.lower.blackwell.tensor_memory_chunks import (
 from warploom.tile import ir
 from warploom.tile.statement import Nest, raws
 
-#: Columns of MMAs, and so of what they write, are multiples of these.
-_WRITTEN = 16
 #: An accumulator, and the first of its columns that a nest uses with the same indices.
 _Part = tuple[Buffer, int]
 
@@ -59,57 +57,26 @@ def nest_by_chunks(nest: Nest, arch: str) -> list[Stmt]:
     (column,) = columns
     extent = next(int(loop.extent) for loop in nest.loops if loop.loop_var.same_as(column))
     _require_apart(uses, extent)
-    apart = _with_borders(extent, _borders(nest, column))
     width = min(
-        chunk_width(int(tile.shape[0]), _common(apart, _columns(tile, first)), arch, tile.name)
+        chunk_width(int(tile.shape[0]), _common(extent, _columns(tile, first)), arch, tile.name)
         for tile, first in uses
     )
     changed = [part for part, use in uses.items() if use.stored]
     result: list[Stmt] = []
     for start in range(0, extent, width):
         chunks = {(tile, first): chunk_of(tile, width, arch) for tile, first in uses}
-        on_chunks = _on_chunks(nest, column, start, width, uses, chunks)
-        loaded = _loads(on_chunks)
         for (tile, first), use in uses.items():
             load = load_chunk(chunks[tile, first], tile, first + start)
-            # What is stored in part keeps its other elements.
-            needed = use.loaded and (use.stored or chunks[tile, first] in loaded)
-            result += load if needed and start < _columns(tile, first) else load[:1]
+            result += load if use.loaded and start < _columns(tile, first) else load[:1]
         if any(use.loaded for use in uses.values()):
             result.append(wait_for("ld"))
-        result += ir.renewed([on_chunks])
+        result += ir.renewed([_on_chunks(nest, column, start, width, uses, chunks)])
         result += [
             store_chunk(chunks[part], part[0], part[1] + start)
             for part in changed if start < _columns(*part)
         ]  # fmt: skip
     # Stores of one chunk are under way while the next is computed.
     return [*result, wait_for("st")] if changed else result
-
-
-def _borders(nest: Nest, column: Var) -> set[int]:
-    """Columns where a choice of the nest may turn, such as the end of a part of the tile."""
-    found: set[int] = set()
-
-    def add(node: tirx.LT | tirx.GE) -> None:
-        if node.a.same_as(column) and isinstance(node.b, tirx.IntImm):
-            found.add(int(node.b))
-
-    for part in raws(nest.parts):
-        tvm_ffi.structural_walk(part, [(tirx.LT, add), (tirx.GE, add)])
-    return found
-
-
-def _with_borders(extent: int, borders: set[int]) -> int:
-    """Columns that chunks have to divide so that none has a border inside, if they can."""
-    common = math.gcd(extent, *borders)
-    return common if common % _WRITTEN == 0 else extent
-
-
-def _loads(statement: Stmt) -> set[Buffer]:
-    """The tiles that a statement reads."""
-    found: set[Buffer] = set()
-    tvm_ffi.structural_walk(statement, (TensorLoad, lambda node: found.add(node.source)))
-    return found
 
 
 def _common(extent: int, columns: int) -> int:
@@ -157,27 +124,12 @@ def _on_chunks(
     parts = raws(nest.parts)
     inner = [tvm_ffi.structural_map(part, callbacks, order="post") for part in parts]
     inner = [ir.substitute(statement, {column: counter + start}) for statement in inner]
-    inner = [_decided(statement, counter, width) for statement in inner]
     for loop in reversed(nest.loops):
         if loop.loop_var.same_as(column):
             inner = [ir.loop(counter, width, inner, loop.annotations)]
         else:
             inner = [ir.with_body(loop, inner)]
     return inner[0]
-
-
-def _decided(statement: Stmt, counter: Var, width: int) -> Stmt:
-    """A statement without choices that go one way on the whole chunk: columns that nobody has
-    written are not read then."""
-    analyzer = Analyzer()
-    analyzer.bind(counter, Range(0, width))
-
-    def select(node: tirx.Select) -> Any:
-        if analyzer.can_prove(node.condition):
-            return node.true_value
-        return node.false_value if analyzer.can_prove(tirx.Not(node.condition)) else node
-
-    return tvm_ffi.structural_map(statement, (tirx.Select, select), order="post")
 
 
 def _uses(nest: Nest) -> dict[_Part, _Use]:
